@@ -221,7 +221,11 @@ def large_row(side: Measured, seconds: float) -> Row:
 def daemon_rows(subject: Subject, nodes: int, idle: Probe | None) -> Iterator[Row]:
     """Yield the rows of what a registry does unasked."""
     seconds = max(MIN_EXPIRE_SECONDS, nodes // LOADED_PER_SECOND)
-    expiry = {"stale_after_seconds": seconds, "expire_after_seconds": seconds}
+    expiry = {
+        "stale_after_seconds": seconds,
+        "expire_after_seconds": seconds,
+        "expire_at_most_percent": 0,
+    }
     side = Measured(subject.port, idle)
     started: list[int] = []
     with ExitStack() as stack:

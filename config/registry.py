@@ -35,10 +35,14 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
 
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class NodesSettings(Settings, frozen=True, kw_only=True):
     """After how many seconds without a heartbeat a node is stale, and is forgotten (0: never).
+
+    Nodes are forgotten only while at most ``expire_at_most_percent`` of all nodes expire around one
+    time (0: however many), so that a site that was cut off is kept.
 
     After a start on a store that is new or was put back, targets are withheld for
     ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
@@ -48,6 +52,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
 
     stale_after_seconds: Seconds = 90
     expire_after_seconds: NotNegative = 86_400
+    expire_at_most_percent: Percent = 10
     warm_up_seconds: NotNegative | None = None
     max_mib: NotNegative = 512
     changes_per_minute: NotNegative = 60

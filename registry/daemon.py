@@ -217,6 +217,7 @@ def _freshness(configuration: RegistryConfiguration, started: float) -> Freshnes
     return Freshness(
         stale_after=nodes.stale_after_seconds,
         expire_after=nodes.expire_after_seconds,
+        expire_at_most_percent=nodes.expire_at_most_percent,
         started=started,
     )
 

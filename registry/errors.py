@@ -26,6 +26,10 @@ class IdentityMismatch(Exception):
     """The node that is to be deleted has another identity than the one that was given."""
 
 
+class NodeFresh(Exception):
+    """The node that is to be deleted only if it is stale is fresh."""
+
+
 class ChangesTooFast(Exception):
     """The node changes more often than it may; an unchanged heartbeat would be accepted."""
 
@@ -111,6 +115,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
     CloneRefused: HTTPStatus.CONFLICT,
     IdentityMismatch: HTTPStatus.CONFLICT,
+    NodeFresh: HTTPStatus.CONFLICT,
     ChangesTooFast: HTTPStatus.TOO_MANY_REQUESTS,
     CapacityReached: HTTPStatus.INSUFFICIENT_STORAGE,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,

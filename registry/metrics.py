@@ -115,6 +115,11 @@ class NodeMetrics(Collector):
         states.add_metric(["stale"], stale)
         yield states
         yield GaugeMetricFamily(
+            "rollcall_registry_nodes_held",
+            "Stale nodes that are due to be forgotten, and stay since too many would be.",
+            value=self._nodes.ages.held,
+        )
+        yield GaugeMetricFamily(
             "rollcall_registry_nodes_bytes",
             "Memory that all nodes take, as estimated for nodes.max_mib.",
             value=self._nodes.used_bytes,

@@ -18,6 +18,7 @@ from registry.api.queries import (
     FILTERS,
     SELECTION,
     WATCH,
+    is_only_stale,
     is_watch,
     selection,
     single,
@@ -132,12 +133,14 @@ class NodesApi:
     async def forget(self, request: web.Request) -> web.Response:
         """Forget a node; answer 200 with a Message, or 404.
 
-        With `agent_id`, answer 409 if another identity has the name.
+        With `agent_id`, answer 409 if another identity has the name; with `stale`, if it is fresh.
         """
-        agent_id = single(query(request, {"agent_id"}), "agent_id")
+        parameters = query(request, {"agent_id", "stale"})
+        agent_id, only_stale = single(parameters, "agent_id"), is_only_stale(parameters)
         request[QUIET] = True
         hostname = _hostname(request)
-        await self._nodes.delete(hostname, request_source(request), agent_id=agent_id)
+        source = request_source(request)
+        await self._nodes.delete(hostname, source, agent_id=agent_id, only_stale=only_stale)
         return message_response(f"{hostname} is forgotten")
 
 

@@ -9,9 +9,9 @@ from registry.message import normalise_hostname
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Selection
 
-FILTERS = ("label", "prefix", "kv", "max_age", "stale")
+FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
 SELECTION = ("search", "apps_down", "limit", "after")
-LISTS_ONLY = ("max_age", "stale", *SELECTION)  # a watch has none of them
+LISTS_ONLY = ("max_age", "stale", "held", *SELECTION)  # a watch has none of them
 WATCH = "watch"
 MAX_FILTERS = 16
 MAX_SEARCH = 256
@@ -32,6 +32,11 @@ def single(parameters: MultiMapping[str], name: str) -> str | None:
 def is_watch(parameters: MultiMapping[str]) -> bool:
     """Return whether changes are asked for rather than a list."""
     return bool(_boolean(parameters, WATCH))
+
+
+def is_only_stale(parameters: MultiMapping[str]) -> bool:
+    """Return whether a node is to be forgotten only if it is stale."""
+    return bool(_boolean(parameters, "stale"))
 
 
 def watch_filters(parameters: MultiMapping[str]) -> Filters:
@@ -63,6 +68,7 @@ def filters(parameters: MultiMapping[str]) -> Filters:
         kv=tuple(dict.fromkeys([_kv_pair(text) for text in parameters.getall("kv", ())])),
         max_age=None if max_age is None else _seconds(max_age),
         stale=_boolean(parameters, "stale"),
+        held=_boolean(parameters, "held"),
     )
     if len(found) > MAX_FILTERS:
         raise BadInput(f"a request has at most {MAX_FILTERS} filters, this one has {len(found)}")

@@ -43,11 +43,12 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes there are, how many of them are fresh and stale, and tell of apps down."""
+    """How many nodes there are, and how many are fresh, stale, held, and report apps down."""
 
     total: int
     fresh: int
     stale: int
+    held: int
     apps_down: int
 
 
@@ -129,7 +130,11 @@ class StatusApi:
                 store=store,
                 members=self._nodes.members,
                 nodes=NodeCounts(
-                    total=fresh + stale, fresh=fresh, stale=stale, apps_down=self._nodes.apps_down
+                    total=fresh + stale,
+                    fresh=fresh,
+                    stale=stale,
+                    held=self._nodes.ages.held,
+                    apps_down=self._nodes.apps_down,
                 ),
                 refused=self._remembered.refused.latest(),
                 history=self._remembered.heartbeats.samples(),

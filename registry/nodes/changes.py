@@ -137,8 +137,8 @@ class AppliedChanges:
                 entry.last_update = last_update
                 self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
                 times.append((entry, now - age))
-        is_stale = partial(self._freshness.is_stale, now=now)
-        for entry in self._directory.heard_before(times, is_stale):
+        stage_of = partial(self._freshness.stage_of, now=now)
+        for entry in self._directory.heard_before(times, stage_of):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
 
     def row(self, hostname: str) -> Row | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from registry.errors import (
     IdentityMismatch,
+    NodeFresh,
     NodeNotFound,
     NotLoaded,
     StoreFull,
@@ -13,6 +14,7 @@ from registry.errors import (
 )
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.changes import AppliedChanges
+from registry.nodes.directory.ages import Ages
 from registry.nodes.directory.directory import AGENT_ID, Directory, Entry, entries_from_rows
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.directory.freshness import Clocks
@@ -46,6 +48,10 @@ class Nodes:
         acceptance: Acceptance,
         clocks: Clocks,
     ) -> None:
+        self.ages = Ages(
+            directory=directory, freshness=acceptance.freshness, monotonic=clocks.monotonic
+        )
+        events.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
         self._store = store
         self._directory = directory
         self._events = events
@@ -138,23 +144,32 @@ class Nodes:
         """
         self._writes.require_readable()
 
-    async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
+    async def delete(
+        self,
+        hostname: str,
+        source: Source,
+        *,
+        agent_id: str | None = None,
+        only_stale: bool = False,
+    ) -> None:
         """Forget a host, durably. With `agent_id`, only if no other identity has the hostname.
 
-        Raises NodeNotFound, IdentityMismatch, StoreUnavailable, NotLoaded.
+        Raises NodeNotFound, IdentityMismatch, NodeFresh, StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
         if hostname in self._writes.pending:
             known = self._writes.pending[hostname]
         else:
             known = self._directory.get(hostname)
-        refusal = _deletion_refusal(hostname, known, agent_id)
+        refusal = _deletion_refusal(hostname, known, agent_id, only_stale=only_stale)
         if refusal is not None:
             raise refusal
         await self._writes.delete(
             hostname,
             lambda error: self._on_deleted(hostname, source, error),
-            lambda: _deletion_refusal(hostname, self._directory.get(hostname), agent_id),
+            lambda: _deletion_refusal(
+                hostname, self._directory.get(hostname), agent_id, only_stale=only_stale
+            ),
         )
 
     async def flush(self) -> None:
@@ -195,7 +210,8 @@ class Nodes:
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
-        return len(self._directory.fresh()), len(self._directory.stale())
+        fresh = len(self._directory.fresh())
+        return fresh, len(self._directory) - fresh
 
     @property
     def apps_down(self) -> int:
@@ -206,43 +222,37 @@ class Nodes:
         """Mark some nodes as stale, forget some expired ones; return whether there were any.
 
         It takes about a millisecond at most. While changes by other registries may be missing,
-        nothing happens.
+        nothing happens. Nodes that are due and stay are no reason to ask again.
         """
         if isinstance(self._writes.unavailable_error, NotLoaded) or self._store.age:
             return False
-        now = self._monotonic()
-        silent = self._directory.fresh().oldest(lambda entry: self._is_stale(entry, now))
+        silent, any_moved = self.ages.advance_some()
         for entry in silent:
-            self._directory.mark_stale(entry)
             self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
-        expired = self._directory.stale().oldest(lambda entry: self._is_expired(entry, now))
+        if any_moved:
+            return True
+        expired = self.ages.expiring(self._writes.pending)
         end = time.thread_time() + MAX_FORGET_SECONDS
         for entry in expired:
             self._applied.forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
             self._writes.deferred.expire(entry.hostname)
             if time.thread_time() >= end:
                 break
-        return bool(silent or expired)
-
-    def _is_stale(self, entry: Entry, now: float) -> bool:
-        freshness = self._freshness
-        return freshness.is_stale(entry.heard, now) or freshness.is_expired(entry.heard, now)
-
-    def _is_expired(self, entry: Entry, now: float) -> bool | None:
-        """Return None where a change of the node is on its way to the store."""
-        if not self._freshness.is_expired(entry.heard, now):
-            return False
-        return None if entry.hostname in self._writes.pending else True
+        return bool(expired)
 
     def _on_deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
         if error is None:
             self._applied.forget(hostname, ChangeKind.DELETED, source)
 
 
-def _deletion_refusal(hostname: str, known: Entry | None, agent_id: str | None) -> Exception | None:
+def _deletion_refusal(
+    hostname: str, known: Entry | None, agent_id: str | None, *, only_stale: bool
+) -> Exception | None:
     """Return why a node cannot be deleted; with `agent_id`, another identity must not have it."""
     if known is None:
         return NodeNotFound(f"no node {hostname} is known")
+    if only_stale and not known.is_stale:
+        return NodeFresh(f"{hostname} reports, so it is kept; without `stale`, DELETE forgets it")
     held = None if agent_id is None else known.agent_id()
     if held in (None, agent_id):
         return None

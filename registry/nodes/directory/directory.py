@@ -10,6 +10,7 @@ import msgspec
 
 from registry.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
+from registry.nodes.directory.freshness import DUE, FRESH
 from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
 from registry.store.protocol import Row, name_digest
 
@@ -51,7 +52,7 @@ class Entry(BlockItem):
 
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
-    `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory,
+    `heard`, among those in the same `stage`. `apps_down` and `stage` are kept by the directory,
     `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges. `name_digest` is
     set when the directory adds the entry; one that only replaces the content of another has none.
     """
@@ -66,12 +67,12 @@ class Entry(BlockItem):
         "heard",
         "hostname",
         "is_moved",
-        "is_stale",
         "is_touched",
         "last_update",
         "name_digest",
         "newer",
         "older",
+        "stage",
     )
 
     def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
@@ -85,11 +86,22 @@ class Entry(BlockItem):
         self.heard = heard
         self.address = row.address
         self.digest = digest
-        self.is_stale = self.is_touched = False
+        self.stage = FRESH
+        self.is_touched = False
         self.is_moved = row.is_moved
         self.apps_down = False
         self.older: Entry | None = None
         self.newer: Entry | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the node was marked as stale, however long ago."""
+        return self.stage != FRESH
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the node is due to expire, and stays since too many would expire."""
+        return self.stage == DUE
 
     def labels_start(self) -> int:
         """Return where in `head` the array of labels begins."""
@@ -171,15 +183,15 @@ def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:
 class Directory:
     """All nodes: sorted by hostname, and in the order in which they were heard of.
 
-    Stale nodes are kept apart from fresh ones, so both are counted without looking at them.
+    Nodes of each stage are kept apart, so that they are counted without looking at them.
     """
 
     def __init__(self) -> None:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
         self._entries: dict[str, Entry] = {}
-        self._fresh = AgeOrder[Entry]()
-        self._stale = AgeOrder[Entry]()
+        self._stages = [AgeOrder[Entry]() for _ in range(DUE + 1)]
+        self._fresh = self._stages[FRESH]
         self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
@@ -189,9 +201,9 @@ class Directory:
         """Return the nodes that are not marked as stale, the one not heard of for longest first."""
         return self._fresh
 
-    def stale(self) -> AgeOrder[Entry]:
-        """Return the nodes that are marked as stale, the one not heard of for longest first."""
-        return self._stale
+    def stage(self, stage: int) -> AgeOrder[Entry]:
+        """Return the nodes in a stage, the one not heard of for longest first."""
+        return self._stages[stage]
 
     def get(self, hostname: str) -> Entry | None:
         """Return the entry of a host, or None if it is unknown."""
@@ -238,27 +250,31 @@ class Directory:
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
-        was_stale = entry.is_stale
-        (self._stale if was_stale else self._fresh).remove(entry)
-        entry.is_stale = False
+        stage = entry.stage
+        self._stages[stage].remove(entry)
+        entry.stage = FRESH
         entry.heard = heard
         entry.last_update = last_update
         self._fresh.add(entry)
-        return was_stale
+        return stage != FRESH
 
     def heard_before(
-        self, times: Sequence[tuple[Entry, float]], is_stale: Callable[[float], bool]
+        self, times: Sequence[tuple[Entry, float]], stage_of: Callable[[float], int]
     ) -> list[Entry]:
-        """Record when hosts were heard of elsewhere; return those that are stale no more."""
+        """Record when hosts were heard of elsewhere; return those that are stale no more.
+
+        A node reaches no later stage by that: this is left to `advance`, which is published.
+        """
         revived: list[Entry] = []
         for entry, heard in times:
-            (self._stale if entry.is_stale else self._fresh).remove(entry)
+            self._stages[entry.stage].remove(entry)
             entry.heard = heard
-            if entry.is_stale and not is_stale(heard):
-                entry.is_stale = False
+            stage = min(entry.stage, stage_of(heard))
+            if entry.stage != FRESH == stage:
                 revived.append(entry)
-        self._fresh.insert(entry for entry, _ in times if not entry.is_stale)
-        self._stale.insert(entry for entry, _ in times if entry.is_stale)
+            entry.stage = stage
+        for stage, order in enumerate(self._stages):
+            order.insert(entry for entry, _ in times if entry.stage == stage)
         return revived
 
     def heard_until(self, time: float) -> Iterator[Entry]:
@@ -266,21 +282,21 @@ class Directory:
 
         Only one such iterator may be in use.
         """
-        yield from self._fresh.heard_until(time)  # first, since they may become stale meanwhile
-        yield from self._stale.heard_until(time)
+        for order in self._stages:  # the later ones later, since nodes move there meanwhile
+            yield from order.heard_until(time)
 
-    def mark_stale(self, entry: Entry) -> None:
-        """Mark a host as stale; of all fresh hosts, it is the one that was last heard of first."""
-        self._fresh.remove(entry)
-        entry.is_stale = True
-        self._stale.add(entry)
+    def advance(self, entry: Entry) -> None:
+        """Move a host on to the next stage; it is the one there that was last heard of first."""
+        self._stages[entry.stage].remove(entry)
+        entry.stage += 1
+        self._stages[entry.stage].insert([entry])
 
     def remove(self, hostname: str) -> Entry | None:
         """Forget a host; return its entry, or None if it is unknown."""
         entry = self._entries.pop(hostname, None)
         if entry is not None:
             self.replaced_bytes += len(entry.head)
-            (self._stale if entry.is_stale else self._fresh).remove(entry)
+            self._stages[entry.stage].remove(entry)
             self._sorted.remove(hostname)
             self._count_apps_down(entry, is_down=False)
         return entry

@@ -4,6 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# How long a node has been silent: whether it is stale, due to expire soon, or due by now.
+FRESH, STALE, SOON, DUE = range(4)
+# A node that is held expires after so many times `expire_after`.
+MAX_HOLD = 7
+
 
 class Clocks(NamedTuple):
     """`wall` returns Unix time, which is shown; `monotonic` returns seconds, which decide ages."""
@@ -16,12 +21,14 @@ class Clocks(NamedTuple):
 class Freshness:
     """Limits in seconds, and the monotonic time at which the registry started.
 
-    An `expire_after` of 0 means never.
+    An `expire_after` of 0 means never. At most `expire_at_most_percent` of all nodes expire around
+    one time; 0 is no limit.
     """
 
     stale_after: float
     expire_after: float
     started: float
+    expire_at_most_percent: int
 
     @property
     def max_flush_interval(self) -> float:
@@ -31,12 +38,29 @@ class Freshness:
         """
         return self.stale_after / 10
 
+    @property
+    def window(self) -> float:
+        """Seconds before and after the present in which nodes expire together: an hour of a day."""
+        return self.expire_after / 24
+
     def is_stale(self, heard: float, now: float) -> bool:
         """Return whether a node last heard of at `heard` is stale or expired at `now`."""
         return now - heard >= self.stale_after
 
+    def stage_of(self, heard: float, now: float) -> int:
+        """Return the stage of a node last heard of at `heard`."""
+        return sum(each(heard, now) for each in (self.is_stale, self.is_due_soon, self.is_expired))
+
+    def is_due_soon(self, heard: float, now: float) -> bool:
+        """Return whether a node last heard of at `heard` is due, or will be within a window."""
+        return self.expire_after > 0 and now - heard >= self.expire_after - self.window
+
+    def is_held_long_enough(self, heard: float, now: float) -> bool:
+        """Return whether a node expires by now, however many expire with it."""
+        return now - heard >= MAX_HOLD * self.expire_after
+
     def is_expired(self, heard: float, now: float) -> bool:
-        """Return whether a node last heard of at `heard` is to be forgotten at `now`.
+        """Return whether a node last heard of at `heard` is due to expire at `now`.
 
         Nothing expires until the registry has run for `stale_after`, so that every living host
         had the time to report.

@@ -27,7 +27,9 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
     return build_components(
         store=store,
         target_options=TargetOptions(),
-        freshness=Freshness(stale_after=90, expire_after=0, started=uptime.now),
+        freshness=Freshness(
+            stale_after=90, expire_after=0, started=uptime.now, expire_at_most_percent=0
+        ),
         limits=NO_LIMITS,
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),

@@ -58,7 +58,10 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
             store=store,
             target_options=TargetOptions(),
             freshness=Freshness(
-                stale_after=STALE_SECONDS, expire_after=EXPIRE_SECONDS, started=clock.uptime
+                stale_after=STALE_SECONDS,
+                expire_after=EXPIRE_SECONDS,
+                started=clock.uptime,
+                expire_at_most_percent=0,
             ),
             limits=NO_LIMITS,
             clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),

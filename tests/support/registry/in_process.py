@@ -42,7 +42,9 @@ HEARTBEAT_COUNTS = re.compile(
     r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
 )
 
-NO_LIMITS = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=0)
+NO_LIMITS = NodesSettings(
+    warm_up_seconds=0, max_mib=0, changes_per_minute=0, expire_at_most_percent=0
+)
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
@@ -180,7 +182,10 @@ async def in_process_registry(
         store=store,
         target_options=target_options or TargetOptions(),
         freshness=Freshness(
-            stale_after=stale_after, expire_after=expire_after, started=clock.uptime
+            stale_after=stale_after,
+            expire_after=expire_after,
+            started=clock.uptime,
+            expire_at_most_percent=limits.expire_at_most_percent,
         ),
         limits=limits,
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from httpd.server.tls import ServerTls, TlsFiles
 from registry.api.access import NodeKeys
 from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.freshness import FRESH, STALE
 from tests.support.certificates import Authority
 from tests.support.registry.in_process import NODE_SECRET
 
@@ -61,4 +62,4 @@ NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
 
 def by_age(directory: Directory) -> list[Entry]:
     """Return all nodes, first those that were heard of longest ago."""
-    return [*directory.stale(), *directory.fresh()]
+    return [*directory.stage(STALE), *directory.stage(FRESH)]

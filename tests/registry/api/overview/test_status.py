@@ -44,7 +44,7 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
             "message": "",
         },
         "members": [],
-        "nodes": {"total": 2, "fresh": 1, "stale": 1, "apps_down": 0},
+        "nodes": {"total": 2, "fresh": 1, "stale": 1, "held": 0, "apps_down": 0},
         "refused": [],
         "history": {
             "step_seconds": 60,
@@ -111,6 +111,7 @@ async def test_it_is_answered_while_the_store_is_loading() -> None:
             "total": 0,
             "fresh": 0,
             "stale": 0,
+            "held": 0,
             "apps_down": 0,
         }
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from registry.nodes.directory.freshness import STALE
 from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import rows
@@ -142,7 +143,7 @@ class Fleet:
 
     async def _check(self, number: int) -> None:
         nodes = await listed(self._registry, f"?{QUERIES[number]}")
-        stale = {entry.hostname for entry in self._registry.components.directory.stale()}
+        stale = {entry.hostname for entry in self._registry.components.directory.stage(STALE)}
         assert self.watchers[number].nodes == nodes
         assert self.watchers[number].stale == stale & nodes.keys()
 

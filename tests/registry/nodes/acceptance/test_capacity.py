@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.registry import NodesSettings
 from registry.errors import CapacityReached
 from registry.nodes.acceptance.capacity import Capacity
 from registry.store.protocol import DoneCallback, Guard, Row
@@ -24,7 +23,7 @@ from tests.support.registry.stores.memory_store import MemoryStore
 
 pytestmark = pytest.mark.slow
 
-LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=0, max_mib=1)
+LIMITS = msgspec.structs.replace(NO_LIMITS, max_mib=1)
 LARGE = "x" * 1000
 Labels = Callable[[int], list[str]]
 

@@ -1,12 +1,13 @@
 """How often a node may change, whichever key says so."""
 
+import msgspec
 import pytest
 
 from config.registry import NodesSettings
 from registry.errors import ChangesTooFast
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import OPS, WEB_HOSTS, in_process_registry
+from tests.support.registry.in_process import NO_LIMITS, OPS, WEB_HOSTS, in_process_registry
 
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=60)
 
@@ -37,7 +38,7 @@ async def test_beyond_the_burst_a_change_is_429_until_the_next_one_is_due(*, lan
 
 @pytest.mark.slow
 async def test_a_host_that_changes_too_often_is_not_silent() -> None:
-    limits = NodesSettings(warm_up_seconds=0, changes_per_minute=1)
+    limits = msgspec.structs.replace(NO_LIMITS, changes_per_minute=1)
     async with in_process_registry(limits=limits, expire_after=100) as registry:
         await registry.post("web-1", ["first"])
         registry.clock.pass_seconds(59)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.freshness import STALE
 from registry.store.protocol import Row
 
 # Whether they tell of apps that are down.
@@ -28,7 +29,7 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         entry = directory.get(hostname)
         if step == "stale":  # the one that was not heard of for longest
             if fresh:
-                directory.mark_stale(next(iter(directory.fresh())))
+                directory.advance(next(iter(directory.fresh())))
                 stale.append(fresh.pop(0))
             continue
         was_stale = hostname in stale
@@ -44,8 +45,8 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         stale = [name for name in stale if name != hostname]
 
         assert [entry.hostname for entry in directory.fresh()] == fresh
-        assert [entry.hostname for entry in directory.stale()] == stale
-        assert (len(directory.fresh()), len(directory.stale())) == (len(fresh), len(stale))
+        assert [entry.hostname for entry in directory.stage(STALE)] == stale
+        assert (len(directory.fresh()), len(directory.stage(STALE))) == (len(fresh), len(stale))
 
 
 @given(
@@ -86,12 +87,12 @@ def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out()
     directory = Directory()
     for time, hostname in enumerate(HOSTS):
         directory.put(Entry(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time)
-    directory.mark_stale(next(iter(directory.fresh())))
+    directory.advance(next(iter(directory.fresh())))
 
     found = directory.heard_until(len(HOSTS))
     read = [next(found).hostname]
-    directory.mark_stale(next(iter(directory.fresh())))
-    directory.mark_stale(next(iter(directory.fresh())))
+    directory.advance(next(iter(directory.fresh())))
+    directory.advance(next(iter(directory.fresh())))
     read += [entry.hostname for entry in found]
 
     assert sorted({*read}) == HOSTS

@@ -77,7 +77,9 @@ class Model:
         self._components = build_components(
             store=self._store,
             target_options=TargetOptions(),
-            freshness=Freshness(stale_after=STALE_AFTER, expire_after=0, started=0.0),
+            freshness=Freshness(
+                stale_after=STALE_AFTER, expire_after=0, started=0.0, expire_at_most_percent=0
+            ),
             limits=NO_LIMITS,
             clocks=Clocks(wall=lambda: self._clock.wall, monotonic=self._monotonic),
             metrics=new_metrics(),

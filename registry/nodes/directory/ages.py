@@ -1,0 +1,73 @@
+"""The stages of a silent node, and which of the nodes that are due expire."""
+
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.events import Change
+from registry.nodes.directory.freshness import DUE, FRESH, SOON, STALE, Freshness
+
+
+class Ages:
+    """Moves silent nodes on to later stages, and holds those that are due while they are many.
+
+    Where many nodes fall silent together, most likely the registry or a site was cut off. To forget
+    them would take them from every list, and resolve each alert of them. So the nodes that expired
+    within the last window, those that are due and those that will be within the next one are
+    together one, or at most a share of all nodes. Else those that are due are held: they stay.
+    """
+
+    def __init__(
+        self, *, directory: Directory, freshness: Freshness, monotonic: Callable[[], float]
+    ) -> None:
+        self._directory = directory
+        self._freshness = freshness
+        self._monotonic = monotonic
+        self._expired: deque[float] = deque()  # when, of those within the last window
+
+    @property
+    def held(self) -> int:
+        """How many nodes are due, and stay since too many would expire."""
+        return len(self._directory.stage(DUE))
+
+    def note_expired(self, _change: Change) -> None:
+        """Count a node that has expired, here or at another registry."""
+        self._expired.append(self._monotonic())
+
+    def advance_some(self) -> tuple[Sequence[Entry], bool]:
+        """Move some nodes on; return those that are stale now, and whether any were moved."""
+        now, freshness = self._monotonic(), self._freshness
+        silent = self._move(FRESH, lambda heard: freshness.is_stale(heard, now))
+        others = self._move(STALE, lambda heard: freshness.is_due_soon(heard, now))
+        others += self._move(SOON, lambda heard: freshness.is_expired(heard, now))
+        return silent, bool(silent or others)
+
+    def _move(self, stage: int, is_over: Callable[[float], bool]) -> list[Entry]:
+        moved = self._directory.stage(stage).oldest(lambda entry: is_over(entry.heard))
+        for entry in moved:
+            self._directory.advance(entry)
+        return moved
+
+    def expiring(self, pending: Container[str]) -> Sequence[Entry]:
+        """Return some nodes that expire now; none with a change that is on its way to the store.
+
+        It is to be asked once `advance_some` moves no more: then all are counted.
+        """
+        now, holds = self._monotonic(), self._are_too_many()
+
+        def expires(entry: Entry) -> bool | None:
+            if holds and not self._freshness.is_held_long_enough(entry.heard, now):
+                return False
+            return None if entry.hostname in pending else True
+
+        return self._directory.stage(DUE).oldest(expires)
+
+    def _are_too_many(self) -> bool:
+        percent, earliest = self._freshness.expire_at_most_percent, self._monotonic()
+        earliest -= self._freshness.window
+        while self._expired and self._expired[0] <= earliest:
+            self._expired.popleft()
+        expired = len(self._expired)
+        silent = expired + len(self._directory.stage(SOON)) + self.held
+        known = expired + len(self._directory)
+        return percent > 0 and silent > 1 and 100 * silent > percent * known

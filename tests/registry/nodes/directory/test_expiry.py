@@ -1,0 +1,176 @@
+"""Nodes that are due expire, but not so many together that rather a site was cut off."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from registry.store.protocol import Row
+from tests.support.registry.in_process import NO_LIMITS, InProcessRegistry, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
+
+DAY, HOUR, MINUTE = 86_400, 3600, 60
+HOSTS = 1000
+LIMITED = msgspec.structs.replace(NO_LIMITS, expire_at_most_percent=10)
+
+
+def silent_hosts(count: int, *, within: float) -> list[Row]:
+    """Return hosts that were cut off together, whose last heartbeats came within some seconds."""
+    document = b'{"labels":["prometheus:web"],"kv":{}}'
+    return [
+        Row(f"web-{number:04}", document, 1_600_000_000, "-", within * number / count)
+        for number in range(count)
+    ]
+
+
+async def pass_time(registry: InProcessRegistry, seconds: int, *, step: int) -> None:
+    """Let time pass, and the registry look at ages now and then."""
+    for _ in range(0, seconds, step):
+        registry.clock.pass_seconds(step)
+        await registry.components.queries.update_ages()
+
+
+async def beat(registry: InProcessRegistry, hostnames: Sequence[str]) -> None:
+    for hostname in hostnames:
+        assert (await registry.post(hostname, ["prometheus:web"])).status == 200
+
+
+async def counts(registry: InProcessRegistry) -> tuple[int, int]:
+    """Return how many nodes are known, and how many of them are held, by /status."""
+    nodes = (await registry.get("/status"))["nodes"]
+    return nodes["total"], nodes["held"]
+
+
+async def listed(registry: InProcessRegistry, query: str = "") -> list[str]:
+    return [node["hostname"] for node in await registry.get(f"/nodes{query}")]
+
+
+@pytest.mark.parametrize("within", [30, 20 * MINUTE])
+async def test_a_site_that_was_cut_off_is_held_and_stays_in_every_list(within: int) -> None:
+    store = MemoryStore(silent_hosts(HOSTS, within=within))
+    async with in_process_registry(store=store, limits=LIMITED) as registry:
+        await pass_time(registry, DAY - HOUR, step=HOUR)
+        await pass_time(registry, HOUR, step=10)
+        assert await counts(registry) == (HOSTS, HOSTS)
+        await pass_time(registry, 5 * DAY, step=HOUR)
+
+        assert await counts(registry) == (HOSTS, HOSTS)
+        assert len(await listed(registry, "?stale=true")) == HOSTS
+        assert len(await listed(registry, "?held=true")) == HOSTS
+        assert await listed(registry, "?held=false") == []
+        assert len(await registry.get("/prometheus/web?format=http_sd")) == HOSTS
+        metrics = (await registry.ask("GET", "/metrics")).body.decode()
+        assert f"rollcall_registry_nodes_held {HOSTS}.0" in metrics
+        assert 'rollcall_registry_nodes_forgotten_total{reason="expired"} 0.0' in metrics
+
+        await pass_time(registry, DAY + 1, step=HOUR)
+        assert await counts(registry) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("within", [30, 20 * MINUTE])
+async def test_where_a_few_of_many_hosts_are_gone_all_of_them_expire(within: int) -> None:
+    silent, living = HOSTS // 20, [f"db-{number}" for number in range(HOSTS - HOSTS // 20)]
+    store = MemoryStore(silent_hosts(silent, within=within))
+    async with in_process_registry(store=store, limits=LIMITED) as registry:
+        await beat(registry, living)
+        await pass_time(registry, DAY - MINUTE, step=MINUTE)
+        await beat(registry, living)
+        for _ in range(MINUTE):
+            await pass_time(registry, 1, step=1)
+            assert (await counts(registry))[1] == 0
+
+        assert await listed(registry) == sorted(living)
+
+
+async def test_the_share_is_of_the_nodes_before_the_first_of_them_expired() -> None:
+    store = MemoryStore(silent_hosts(10, within=5))
+    async with in_process_registry(store=store, limits=LIMITED) as registry:
+        await beat(registry, [f"db-{number}" for number in range(90)])
+        registry.clock.pass_seconds(DAY - MINUTE)
+        await beat(registry, [f"db-{number}" for number in range(90)])
+        await pass_time(registry, MINUTE, step=1)
+
+        assert await counts(registry) == (90, 0)
+
+
+async def test_of_a_few_hosts_one_expires_and_two_together_are_held_until_one_is_back() -> None:
+    async with in_process_registry(limits=LIMITED) as registry:
+        await beat(registry, ["a", "b", "c"])
+        registry.clock.pass_seconds(DAY - HOUR)
+        await beat(registry, ["b", "c"])
+        registry.clock.pass_seconds(HOUR)
+        assert await listed(registry) == ["b", "c"]
+
+        registry.clock.pass_seconds(DAY)
+        assert await listed(registry, "?held=true") == ["b", "c"]
+
+        await beat(registry, ["b"])
+        assert await listed(registry) == ["b"]
+
+
+async def fall_silent(registry: InProcessRegistry, hosts: int, minutes: Sequence[int]) -> None:
+    """Let some of the hosts be due after so many minutes from now, a day after their last one."""
+    names = [f"web-{number:02}" for number in range(hosts)]
+    await beat(registry, names[len(minutes) :])
+    now = 0
+    for hostname, minute in zip(names, minutes, strict=False):
+        await pass_time(registry, (minute - now) * MINUTE, step=MINUTE)
+        now = minute
+        await beat(registry, [hostname])
+    registry.clock.pass_seconds(DAY - (now + 1) * MINUTE)
+    await beat(registry, names[len(minutes) :])
+    await pass_time(registry, MINUTE, step=1)
+
+
+async def test_those_that_are_due_within_the_next_hour_count() -> None:
+    async with in_process_registry(limits=LIMITED) as registry:
+        await fall_silent(registry, 40, minutes=[0, 10, 20, 30, 40])
+        assert await listed(registry, "?held=true") == ["web-00"]
+
+        await beat(registry, ["web-04"])
+
+        assert await counts(registry) == (39, 0)
+
+
+async def test_those_that_expired_within_the_last_hour_count() -> None:
+    async with in_process_registry(limits=LIMITED) as registry:
+        await fall_silent(registry, 60, minutes=[0, 0, 0, 0, 50, 50, 90, 90])
+        assert await counts(registry) == (56, 0)
+
+        await pass_time(registry, 59 * MINUTE, step=MINUTE)
+        assert await listed(registry, "?held=true") == ["web-04", "web-05"]
+
+        await pass_time(registry, MINUTE, step=1)
+        assert await counts(registry) == (54, 0)
+
+
+async def test_with_zero_percent_all_that_are_due_expire_together() -> None:
+    store = MemoryStore(silent_hosts(HOSTS, within=30))
+    async with in_process_registry(store=store) as registry:
+        registry.clock.pass_seconds(DAY)
+
+        assert await listed(registry) == []
+
+
+async def test_a_host_that_is_back_is_not_held_and_not_forgotten_with_those_that_are() -> None:
+    store = MemoryStore(silent_hosts(10, within=30))
+    async with in_process_registry(store=store, limits=LIMITED) as registry:
+        registry.clock.pass_seconds(2 * DAY)
+        held = await listed(registry, "?held=true")
+        await beat(registry, held[:1])
+
+        refused = await registry.ask("DELETE", f"/nodes/{held[0]}?stale=true")
+        forgotten = await registry.ask("DELETE", f"/nodes/{held[1]}?stale=true")
+
+        assert (refused.status, forgotten.status) == (409, 200)
+        assert held[0] in refused.json()["message"]
+        assert await listed(registry) == [held[0], *held[2:]]
+
+
+async def test_a_restart_among_them_forgets_none() -> None:
+    rows = [row._replace(age=row.age + DAY) for row in silent_hosts(HOSTS, within=30)]
+    async with in_process_registry(store=MemoryStore(rows), limits=LIMITED) as registry:
+        await pass_time(registry, HOUR, step=MINUTE)
+
+        assert await counts(registry) == (HOSTS, HOSTS)
