@@ -206,8 +206,8 @@ def build_application(
         queries=queries,
         directory=registry.directory,
         history=registry.history,
+        warm_up=warm_up,
         streams=streams,
-        slices=TimeSlices(),  # its own: a thousand clients that watch do not delay other answers
     )
     register_reader_metrics(metrics, readers=readers, watch=watch)
     targets = TargetsApi(

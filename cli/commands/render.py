@@ -17,7 +17,6 @@ from cli.render.command import command_line, run_command
 from cli.render.follower import Follower
 from cli.render.output import OutputFile
 from cli.render.rendered_file import RenderedFile
-from cli.render.source import RegistryNodes
 from cli.render.template import NodeTemplate
 from cli.run import HelpfulCommand, session_of
 from cli.selection import pairs
@@ -122,10 +121,9 @@ async def _render(
             raise error
         say(f"the registry is away, so the file stays as it is: {error}")
 
-    async with session.registry() as watching, session.registry() as asking:
-        nodes = RegistryNodes(NodeWatch(watching, **filters, lost=lost), asking, filters)
+    async with session.registry() as registry:
         follower = Follower(
-            nodes,
+            NodeWatch(registry, **filters, lost=lost).events(),
             file,
             backoff=Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom()),
             say=say,

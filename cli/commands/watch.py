@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,15 +12,11 @@ import msgspec
 from cli.connections.session import Session
 from cli.options import filter_options
 from cli.output.form import Format
-from cli.output.output import Output
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
-from registry.client.client import RegistryClient
 from registry.client.errors import RegistryError
 from registry.client.watch import NodeEvent, NodeWatch
 from registry.message import Node
-
-LOOK_SECONDS = 1.0
 
 
 @click.command(cls=FormCommand)
@@ -50,24 +45,24 @@ def watch(
 class Changes:
     """Events in words: what has changed in a node, by comparing it with the one before.
 
-    After a reset, the nodes that come again unchanged are not told. Those that do not come again
-    are told once it is known which nodes there are.
+    After a reset, the nodes that come again unchanged are left out. Those that have not come again
+    when all are listed are gone.
     """
 
     def __init__(self, clock: Callable[[], str]) -> None:
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._before: dict[str, Node] = {}
-        self.must_look = False  # whether it has to be known which nodes there are
         self.resets = 0
 
     def lines(self, event: NodeEvent) -> list[str]:
         """Return the lines that tell of an event."""
         if event.kind == "reset":
             self._before, self._nodes = {**self._before, **self._nodes}, {}
-            self.must_look = bool(self._before)
             self.resets += 1
             return []
+        if event.kind == "listed":
+            return [] if event.warming_seconds else self.missing()
         if event.node is None:
             if event.kind == "gone":
                 self._nodes.pop(event.hostname, None)
@@ -81,12 +76,9 @@ class Changes:
         changed = _differences(before, node)
         return [f"{self._clock()}  node   {node.hostname}  {each}" for each in changed]
 
-    def looked(self, hostnames: Collection[str]) -> list[str]:
-        """Take the names of all nodes, read after a reset; return the lines about those gone."""
-        self.must_look = False
-        gone = sorted(self._before.keys() - set(hostnames))
-        for hostname in gone:
-            del self._before[hostname]
+    def missing(self) -> list[str]:
+        """Forget the nodes that did not come again after a reset; return the lines about them."""
+        gone, self._before = sorted(self._before), {}
         return [f"{self._clock()}  gone   {hostname}" for hostname in gone]
 
 
@@ -98,36 +90,23 @@ async def _follow(
 
     output, shown = session.output, Changes(_now)
     filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
-    # The watch holds the connection of its client.
-    async with session.registry() as registry, session.registry() as asking:
-        looking = asyncio.create_task(_look_for_gone(output, asking, filters, shown))
-        try:
-            async for event in NodeWatch(registry, **filters, lost=lost).events():
-                lines = shown.lines(event)
-                if output.form in (Format.JSON, Format.YAML):
-                    lines = [json.dumps(msgspec.to_builtins(event))]
-                elif output.form is Format.NAME:
-                    lines = [event.hostname] if event.hostname else []
-                output.lines(lines)
-        finally:
-            looking.cancel()
 
+    def tell_missing(resets: int) -> None:
+        if output.is_for_people and shown.resets == resets:
+            output.lines(shown.missing())
 
-async def _look_for_gone(
-    output: Output, registry: RegistryClient, filters: dict[str, Any], shown: Changes
-) -> None:
-    """Tell people of nodes that went while there was no connection, once the registry knows all."""
-    while output.is_for_people:
-        await asyncio.sleep(LOOK_SECONDS)
-        if not shown.must_look:
-            continue
-        number = shown.resets
-        with suppress(RegistryError):  # the watch tells of it
-            if (await registry.status()).warming_seconds:
-                continue  # a store that was lost or put back does not know all nodes yet
-            nodes = await registry.nodes(**filters)
-            if shown.resets == number:
-                output.lines(shown.looked({node.hostname for node in nodes}))
+    async with session.registry() as registry:
+        async for event in NodeWatch(registry, **filters, lost=lost).events():
+            lines = shown.lines(event)
+            if output.form in (Format.JSON, Format.YAML):
+                lines = [json.dumps(msgspec.to_builtins(event))]
+            elif output.form is Format.NAME:
+                lines = [event.hostname] if event.hostname else []
+            output.lines(lines)
+            if event.warming_seconds:  # a store that was lost or restored does not know all nodes
+                asyncio.get_running_loop().call_later(
+                    event.warming_seconds, tell_missing, shown.resets
+                )
 
 
 def _now() -> str:

@@ -1,6 +1,6 @@
-"""The nodes as a watch tells of them, and whether all of them are known."""
+"""The nodes as a watch reports them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from registry.client.watch import NodeEvent
@@ -26,27 +26,11 @@ class TemplateNode:
 
 
 class NodeSet:
-    """All nodes that a watch has told of since a `reset`.
-
-    The watch does not say when its list of all nodes has ended. So the hostnames are read by
-    another request, after the `reset`: once the watch has told of each of them, the set is whole.
-    """
+    """The nodes that a watch has reported since a `reset`."""
 
     def __init__(self) -> None:
         self._nodes = dict[str, Node]()
         self._stale: set[str] = set()
-        self._gone: set[str] = set()
-        self._missing: set[str] | None = None
-        self._is_whole = False
-
-    def is_whole(self) -> bool:
-        """Return whether the watch has told of all nodes."""
-        return self._is_whole
-
-    @property
-    def missing(self) -> int:
-        """How many of the expected nodes were not told of yet."""
-        return len(self._missing or ())
 
     def __iter__(self) -> Iterator[TemplateNode]:
         for hostname in sorted(self._nodes):
@@ -58,35 +42,14 @@ class NodeSet:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def expect(self, hostnames: Iterable[str]) -> None:
-        """Take the names of all nodes, read at some time after the `reset`.
-
-        A node that goes before the watch has listed it is never told of. So read the names again
-        after some time, if the set is still not whole.
-        """
-        self._missing = set(hostnames) - self._nodes.keys() - self._gone
-        self._look()
-
     def apply(self, event: NodeEvent) -> None:
-        """Apply an event other than `reset`."""
+        """Apply an event other than `reset` and `listed`."""
         hostname = event.hostname
         if event.kind == "node" and event.node is not None:
             self._nodes[hostname] = event.node
-            self._gone.discard(hostname)
         elif event.kind == "gone":
             self._nodes.pop(hostname, None)
-            self._gone.add(hostname)
         if event.kind == "stale":
             self._stale.add(hostname)
         elif event.kind in ("fresh", "gone"):
             self._stale.discard(hostname)
-        if self._missing is not None:
-            self._missing.discard(hostname)
-            self._look()
-
-    def _look(self) -> None:
-        if not self._missing:
-            self._is_whole = True
-            self._missing = None
-        if self._is_whole:
-            self._gone.clear()

@@ -7,6 +7,7 @@ from multidict import MultiMapping
 from httpd.errors import BadInput
 from registry.message import normalise_hostname
 from registry.nodes.directory.filters import Filters
+from registry.nodes.directory.freshness import DUE, FRESH, STAGES
 from registry.nodes.directory.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
@@ -67,8 +68,7 @@ def filters(parameters: MultiMapping[str]) -> Filters:
         prefixes=tuple(dict.fromkeys(parameters.getall("prefix", ()))),
         kv=tuple(dict.fromkeys([_kv_pair(text) for text in parameters.getall("kv", ())])),
         max_age=None if max_age is None else _seconds(max_age),
-        stale=_boolean(parameters, "stale"),
-        held=_boolean(parameters, "held"),
+        stages=_stages(stale=_boolean(parameters, "stale"), held=_boolean(parameters, "held")),
     )
     if len(found) > MAX_FILTERS:
         raise BadInput(f"a request has at most {MAX_FILTERS} filters, this one has {len(found)}")
@@ -80,6 +80,17 @@ def _boolean(parameters: MultiMapping[str], name: str) -> bool | None:
     if text not in (None, "true", "false"):
         raise BadInput(f"the query parameter `{name}` is true or false")
     return None if text is None else text == "true"
+
+
+def _stages(*, stale: bool | None, held: bool | None) -> frozenset[int] | None:
+    """Return the stages of nodes that are stale, held, or not; None if neither is asked for."""
+    if stale is held is None:
+        return None
+    return frozenset(
+        stage
+        for stage in STAGES
+        if stale in (None, stage != FRESH) and held in (None, stage == DUE)
+    )
 
 
 def _search(text: str | None) -> str:

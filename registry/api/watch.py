@@ -13,12 +13,12 @@ from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.filters import Filters
 from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
 from registry.nodes.queries import NodeQueries
+from registry.nodes.warm_up import WarmUp
 from registry.responses.encoding import in_pieces
 from registry.responses.time_slices import TimeSlices
 
 CHANGES_AT_ONCE = 400
 MAX_ROUNDS = 8
-CHANGES_TO_BEGIN_TOGETHER = 1000
 MAX_SCANNED_BYTES = 128 * 1024
 MAX_WATCHERS = 1200
 MAX_SHARED_RUNS = 128
@@ -28,18 +28,23 @@ Parts = list[bytes]
 
 
 class Run(NamedTuple):
-    """The next events for a client, in pieces (None if there are none), and the position after."""
+    """The next events for a client, in pieces (None if there are none), and the position after.
+
+    `begun` is how many clients had begun when it was made.
+    """
 
     pieces: Iterable[bytes] | None
     end: Position
+    begun: int = 0
 
 
 class Watch:
     """Sends each client the nodes and their changes, as far as it takes them.
 
     A client that sends the id of its last event gets what has changed since. If that is no longer
-    known, or it sends none, it gets `reset` and then all nodes. Clients that are at the same
-    position share what comes next.
+    known, or it sends none, it gets `reset`, then each node as it is now, then `listed`. Changes of
+    nodes that it was sent already come in between. Clients that are at the same position share what
+    comes next, but no client gets nodes as they were before it began.
     """
 
     def __init__(
@@ -48,14 +53,16 @@ class Watch:
         queries: NodeQueries,
         directory: Directory,
         history: ChangeHistory,
+        warm_up: WarmUp,
         streams: EventStreams,
-        slices: TimeSlices,
     ) -> None:
         self._queries = queries
         self._directory = directory
         self._history = history
+        self._warm_up = warm_up
+        self._begun = 0
         self._streams = streams
-        self._slices = slices
+        self._slices = TimeSlices()  # a thousand clients that watch do not delay other answers
         self._shared: OrderedDict[tuple[Position, Filters], Run] = OrderedDict()
 
     def __len__(self) -> int:
@@ -79,9 +86,14 @@ class Watch:
         """Return the id of a position."""
         return self._history.id_of(position).encode()
 
+    def count_begun(self) -> int:
+        """Count a client that begins now; return how many have begun so far."""
+        self._begun += 1
+        return self._begun
+
     def reset(self) -> tuple[bytes, Position]:
         """Return the event with which a watch of all nodes begins, and its position."""
-        position = self._beginning()
+        position = Position(self._history.last, "")
         return b"".join(self._event("reset", [b"{}"], position)), position
 
     def is_last(self, position: Position) -> bool:
@@ -92,33 +104,31 @@ class Watch:
         """Return whether all changes after a number are kept."""
         return number >= self._history.first
 
-    async def following(self, position: Position, filters: Filters) -> Run:
-        """Return the next events; raises StreamBroken."""
+    async def following(self, position: Position, filters: Filters, *, begun: int) -> Run:
+        """Return the next events for the client that began as this one; raises StreamBroken."""
         try:
             self._queries.require_available()
         except (NotLoaded, StoreUnavailable) as error:
             raise StreamBroken from error
         async with self._slices.turn():
-            return self._following(position, filters)
+            return self._following(position, filters, begun)
 
-    def _beginning(self) -> Position:
-        """Return a position before all nodes, the same for clients that begin soon after."""
-        number = self._history.last // CHANGES_TO_BEGIN_TOGETHER * CHANGES_TO_BEGIN_TOGETHER
-        return Position(max(number, self._history.first), "")
-
-    def _following(self, position: Position, filters: Filters) -> Run:
+    def _following(self, position: Position, filters: Filters, begun: int) -> Run:
         """Return the next events, which clients share; raises StreamBroken."""
-        key = position, filters
-        if key in self._shared:
+        # At the beginning of the list, no change is sent yet, so their number makes no difference.
+        key = (position._replace(number=0) if position.listed == "" else position), filters
+        shared = self._shared.get(key)
+        if shared is not None and (position.listed is None or shared.begun >= begun):
             self._shared.move_to_end(key)
-            return self._shared[key]
+            return shared
         parts, end = self._next(position, filters)
         if end == position:
             return Run(None, position)
         if sum(map(len, parts)) > MAX_SHARED_RUN_BYTES:
             return Run(in_pieces(parts), end)
         # To join the parts for each client would take longer than to send them.
-        run = self._shared[key] = Run(list(in_pieces(parts)) or None, end)
+        run = self._shared[key] = Run(list(in_pieces(parts)) or None, end, self._begun)
+        self._shared.move_to_end(key)
         if len(self._shared) > MAX_SHARED_RUNS:
             self._shared.popitem(last=False)
         return run
@@ -163,12 +173,15 @@ class Watch:
                 yield from self._event(kind, data, position._replace(number=number))
 
     def _listed(self, position: Position, listed: str, filters: Filters) -> tuple[Parts, Position]:
-        """Return the events of the next nodes of the list, and the position after them."""
+        """Return the events of the next nodes of the list or of its end, and the position after."""
         parts: Parts = []
         matches = filters.matcher()
         scanned = size = 0
         following = Position(position.number)
-        for entry in self._unlisted(listed, again=position.again):
+        entries = self._unlisted(listed, again=position.again)
+        if not entries:
+            return self._event("listed", [self._end_of_list()], following), following
+        for entry in entries:
             following = Position(position.number, entry.hostname)
             if matches(entry.head, entry.labels_start()):
                 parts += self._node_events(entry, following)
@@ -191,7 +204,14 @@ class Watch:
         first = self._event("node", node, position._replace(again=True))
         return first + self._event("stale", _name(entry), position)
 
-    def _event(self, kind: EventKind | Literal["reset"], data: Parts, position: Position) -> Parts:
+    def _end_of_list(self) -> bytes:
+        """Return what `listed` says: for how long hosts may be missing, after the store was new."""
+        seconds = self._warm_up.remaining_seconds
+        return msgspec.json.encode({"warming_seconds": seconds} if seconds else {})
+
+    def _event(
+        self, kind: EventKind | Literal["reset", "listed"], data: Parts, position: Position
+    ) -> Parts:
         """Return an event in parts, of which a large one is shared with the directory."""
         return [
             b"id: %b\nevent: %b\ndata: " % (self.id_of(position), kind.encode()),
@@ -206,6 +226,7 @@ class WatchCursor:
     def __init__(self, watch: Watch, filters: Filters) -> None:
         self._watch = watch
         self._filters = filters
+        self._begun = watch.count_begun()
         _, self._position = watch.reset()
         self._taken = self._position.number
 
@@ -225,8 +246,9 @@ class WatchCursor:
 
     async def advance(self) -> Iterable[bytes] | None:
         """Return the next events in pieces, None if there are none; raises StreamBroken."""
-        pieces, self._position = await self._watch.following(self._position, self._filters)
-        return pieces
+        run = await self._watch.following(self._position, self._filters, begun=self._begun)
+        self._position = run.end
+        return run.pieces
 
     def taken(self) -> None:
         """Record that the client has taken the events up to the position."""

@@ -13,7 +13,7 @@ from registry.client.client import RegistryClient, filter_parameters
 from registry.client.errors import NotARegistry, RegistryError, error_for_exception
 from registry.message import Node
 
-NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh"]
+NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh", "listed"]
 
 # The registry sends a comment every 15 seconds.
 SILENCE_SECONDS = 45
@@ -24,16 +24,23 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event of a watch. `node` is what is there from now on, of the kind ``node`` alone.
 
-    After ``reset``, all that was known is to be forgotten: the events of all nodes follow.
+    After ``reset``, the events of all nodes follow, and then ``listed``: from then on, they are in
+    the place of all that was known before. Its ``warming_seconds`` say for how long the registry
+    still does not know all nodes, 0 if it does.
     """
 
     kind: NodeEventKind
     hostname: str = ""
     node: Node | None = None
+    warming_seconds: int = 0
 
 
 class _Host(msgspec.Struct):
     hostname: str
+
+
+class _Listed(msgspec.Struct):
+    warming_seconds: int = 0
 
 
 class NodeWatch:
@@ -117,6 +124,9 @@ def _event(fields: Mapping[str, str]) -> NodeEvent:
         if kind in ("gone", "stale", "fresh"):
             hostname = msgspec.json.decode(data, type=_Host).hostname
             return msgspec.convert({"kind": kind, "hostname": hostname}, NodeEvent)
+        if kind == "listed":
+            listed = msgspec.json.decode(data, type=_Listed)
+            return NodeEvent(kind="listed", warming_seconds=listed.warming_seconds)
         return msgspec.convert({"kind": kind}, NodeEvent)
     except (msgspec.DecodeError, RecursionError) as error:
         raise NotARegistry(f"it sends an event that is none of a registry: {error}") from error

@@ -38,3 +38,14 @@ def test_after_a_reset_only_what_has_changed_is_told() -> None:
         "12:00:00  node   web-2  -label a",
         "12:00:00  node   web-2  +label b",
     ]
+    assert changes.lines(NodeEvent(kind="listed")) == []
+
+
+def test_a_node_that_does_not_come_again_after_a_reset_is_gone_once_all_are_listed() -> None:
+    changes = Changes(lambda: "12:00:00")
+    for event in (node("web-1"), node("web-2"), NodeEvent(kind="reset"), node("web-2")):
+        changes.lines(event)
+
+    assert changes.lines(NodeEvent(kind="listed", warming_seconds=9)) == []
+    assert changes.lines(NodeEvent(kind="listed")) == ["12:00:00  gone   web-1"]
+    assert changes.lines(NodeEvent(kind="listed")) == []

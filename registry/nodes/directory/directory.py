@@ -10,7 +10,7 @@ import msgspec
 
 from registry.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
-from registry.nodes.directory.freshness import DUE, FRESH
+from registry.nodes.directory.freshness import FRESH, STAGES
 from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
 from registry.store.protocol import Row, name_digest
 
@@ -97,11 +97,6 @@ class Entry(BlockItem):
     def is_stale(self) -> bool:
         """Whether the node was marked as stale, however long ago."""
         return self.stage != FRESH
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the node is due to expire, and stays since too many would expire."""
-        return self.stage == DUE
 
     def labels_start(self) -> int:
         """Return where in `head` the array of labels begins."""
@@ -190,7 +185,7 @@ class Directory:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
         self._entries: dict[str, Entry] = {}
-        self._stages = [AgeOrder[Entry]() for _ in range(DUE + 1)]
+        self._stages = [AgeOrder[Entry]() for _ in STAGES]
         self._fresh = self._stages[FRESH]
         self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 

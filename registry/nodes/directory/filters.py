@@ -17,23 +17,21 @@ _encode = msgspec.json.encode
 class Filters:
     """Whole labels, prefixes of labels, and pairs of kv; `max_age` is in seconds.
 
-    With `stale`, only nodes that are stale pass, or only those that are not. `held` does the same
-    with those that are due to expire, and stay since too many would expire.
+    With `stages`, only nodes in one of these pass.
     """
 
     labels: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     kv: tuple[tuple[str, str], ...] = ()
     max_age: float | None = None
-    stale: bool | None = None
-    held: bool | None = None
+    stages: frozenset[int] | None = None
 
     def __bool__(self) -> bool:
         return len(self) > 0
 
     def __len__(self) -> int:
         own = len(self.labels) + len(self.prefixes) + len(self.kv)
-        return own + sum(each is not None for each in (self.max_age, self.stale, self.held))
+        return own + sum(each is not None for each in (self.max_age, self.stages))
 
     def predicate(self, now: float) -> Callable[[Entry], bool]:
         """Return a function that tells whether a node passes at the monotonic time `now`.
@@ -47,12 +45,10 @@ class Filters:
         )
 
     def in_state(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Return those that are stale or held, or those that are not, if that is asked for."""
-        if self.stale is not None:
-            entries = [entry for entry in entries if entry.is_stale is self.stale]
-        if self.held is not None:
-            entries = [entry for entry in entries if entry.is_held is self.held]
-        return entries
+        """Return those that are in one of the stages, if these are given."""
+        if self.stages is None:
+            return entries
+        return [entry for entry in entries if entry.stage in self.stages]
 
     def matcher(self) -> Callable[[bytes, int], bool]:
         """Return a function that tells whether an encoded node has the labels and the kv.

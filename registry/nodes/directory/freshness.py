@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 # How long a node has been silent: whether it is stale, due to expire soon, or due by now.
-FRESH, STALE, SOON, DUE = range(4)
+STAGES = FRESH, STALE, SOON, DUE = range(4)
 # A node that is held expires after so many times `expire_after`.
 MAX_HOLD = 7
 

@@ -1,7 +1,7 @@
 """When a file is written, from what a registry tells; what hinders it; the command that follows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 
@@ -17,6 +17,7 @@ from registry.message import Node
 from tests.support.machine.clocks import in_virtual_time
 
 RESET = NodeEvent(kind="reset")
+LISTED = NodeEvent(kind="listed")
 
 
 def node(hostname: str, *labels: str) -> NodeEvent:
@@ -29,11 +30,6 @@ class Source:
     """A registry whose answers the test sets."""
 
     def __init__(self) -> None:
-        self.names = {"h1", "h2"}
-        self.warming = 0.0
-        self.failure: RegistryError | None = None
-        self.asked = 0
-        self.on_names: Callable[[], None] = lambda: None
         self._waiting = asyncio.Queue[NodeEvent | RegistryError]()
 
     def tell(self, *events: NodeEvent | RegistryError) -> None:
@@ -48,21 +44,6 @@ class Source:
             if isinstance(event, RegistryError):
                 raise event
             yield event
-
-    async def hostnames(self) -> set[str]:
-        """Return the names of all nodes."""
-        self.asked += 1
-        if self.failure is not None:
-            raise self.failure
-        names = set(self.names)
-        self.on_names()
-        return names
-
-    async def warming_seconds(self) -> float:
-        """Return for how long the registry warms up."""
-        if self.failure is not None:
-            raise self.failure
-        return self.warming
 
 
 class File:
@@ -100,7 +81,7 @@ class Harness:
         self.source, self.file = Source(), File()
         self.said: list[str] = []
         self.follower = Follower(
-            self.source,
+            self.source.events(),
             self.file,
             backoff=Backoff(max_seconds=60, random=Random(1)),
             say=self.said.append,
@@ -125,7 +106,7 @@ async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change()
         harness.source.tell(RESET, node("h1"))
         await asyncio.sleep(5)
         assert harness.file.written == []
-        harness.source.tell(node("h2"))
+        harness.source.tell(node("h2"), LISTED)
         await asyncio.sleep(2)
         assert harness.file.written == [["h1", "h2"]]
         harness.source.tell(node("h3"), NodeEvent(kind="gone", hostname="h1"))
@@ -133,88 +114,52 @@ async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change()
 
     assert harness.file.written == [["h1", "h2"], ["h2", "h3"]]
     assert len(harness.file.runs) == 2
-    assert harness.source.asked == 1
     assert harness.said == []
 
 
 @in_virtual_time
 async def test_while_the_registry_warms_up_the_file_stays_as_it_is() -> None:
     harness = Harness()
-    harness.source.warming, harness.source.names = 60, set()
     async with harness.following():
-        harness.source.tell(RESET)
-        await asyncio.sleep(60)
+        harness.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=60))
+        await asyncio.sleep(30)
+        harness.source.tell(node("h1"))
+        await asyncio.sleep(29)
         assert harness.file.written == []
         assert "warms up" in harness.said[0]
-        harness.source.warming, harness.source.names = 0, {"h1"}
-        harness.source.tell(node("h1"))
         await asyncio.sleep(10)
 
     assert harness.file.written == [["h1"]]
 
 
 @in_virtual_time
-async def test_names_of_a_registry_that_was_replaced_meanwhile_count_for_nothing() -> None:
+async def test_nodes_that_are_listed_anew_are_written_once_all_of_them_are_there() -> None:
     harness = Harness()
-    harness.source.names = set()
-
-    def be_replaced() -> None:
-        harness.source.warming = 60
-
-    harness.source.on_names = be_replaced
     async with harness.following():
-        harness.source.tell(RESET)
-        await asyncio.sleep(60)
-
-    assert harness.file.written == []
-
-
-@in_virtual_time
-async def test_while_the_registry_is_away_the_file_stays_as_it_is() -> None:
-    harness = Harness()
-    harness.source.failure = Unreachable("no connection")
-    async with harness.following():
-        harness.source.tell(RESET, node("h1"), node("h2"))
-        await asyncio.sleep(60)
-        assert harness.file.written == []
-        assert "cannot be read, so the file stays as it is: no connection" in harness.said[0]
-        harness.source.failure = None
+        harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
+        await asyncio.sleep(5)
+        harness.source.tell(RESET, node("h2"))  # the connection was lost for long
         await asyncio.sleep(100)
         assert harness.file.written == [["h1", "h2"]]
-        harness.source.tell(RESET, node("h2"))  # it comes back, and lists again
-        await asyncio.sleep(5)
-        assert harness.file.written == [["h1", "h2"]]
-        harness.source.tell(node("h1"), node("h3"))
+        harness.source.tell(node("h3"), LISTED)
         await asyncio.sleep(5)
 
-    assert harness.file.written == [["h1", "h2"], ["h1", "h2", "h3"]]
+    assert harness.file.written == [["h1", "h2"], ["h2", "h3"]]
 
 
 @in_virtual_time
-async def test_a_list_that_begins_anew_while_it_is_waited_for_is_waited_for_whole() -> None:
+async def test_a_list_that_begins_anew_before_its_end_is_waited_for_whole() -> None:
     harness = Harness()
     async with harness.following():
-        harness.source.tell(RESET, node("h1"))
+        harness.source.tell(RESET, node("h0"), node("h1"))
         await asyncio.sleep(5)
         harness.source.tell(RESET, node("h1"))
         await asyncio.sleep(5)
         assert harness.file.written == []
-        harness.source.tell(node("h2"))
+        harness.source.tell(node("h2"), LISTED)
         await asyncio.sleep(5)
 
     assert harness.file.written == [["h1", "h2"]]
-
-
-@in_virtual_time
-async def test_a_node_that_goes_before_it_is_listed_does_not_hold_up_the_file_for_good() -> None:
-    harness = Harness()
-    async with harness.following():
-        harness.source.tell(RESET, node("h1"))
-        await asyncio.sleep(5)
-        harness.source.names = {"h1"}
-        await asyncio.sleep(15)
-
-    assert harness.file.written == [["h1"]]
 
 
 @in_virtual_time
@@ -222,7 +167,7 @@ async def test_a_command_that_fails_is_told_and_tried_again() -> None:
     harness = Harness()
     harness.file.failures = 3
     async with harness.following():
-        harness.source.tell(RESET, node("h1"), node("h2"))
+        harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
         await asyncio.sleep(300)
         assert harness.file.written == [["h1", "h2"]]
         assert len(harness.file.runs) == 4
@@ -239,7 +184,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_cha
     harness = Harness()
     harness.file.refusal = "no space"
     async with harness.following():
-        harness.source.tell(RESET, node("h1"), node("h2"))
+        harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
         await asyncio.sleep(5)
         harness.file.refusal = ""
         harness.source.tell(node("h3"))
@@ -252,7 +197,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_cha
 @in_virtual_time
 async def test_once_writes_the_file_runs_the_command_and_ends() -> None:
     harness = Harness()
-    harness.source.tell(RESET, node("h1"), node("h2"))
+    harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
 
     await harness.follower.once()
 
@@ -263,10 +208,10 @@ async def test_once_writes_the_file_runs_the_command_and_ends() -> None:
 @in_virtual_time
 async def test_once_tells_what_hinders_it_and_ends() -> None:
     warming, away, lost, failing = Harness(), Harness(), Harness(), Harness()
-    warming.source.warming = 30
-    away.source.failure = Unreachable("no connection")
+    warming.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=30))
+    away.source.tell(Unreachable("no connection"))
     lost.source.tell(RESET, WrongKey("401: no"))
-    failing.source.tell(RESET, node("h1"), node("h2"))
+    failing.source.tell(RESET, node("h1"), node("h2"), LISTED)
     failing.file.failures = 1
 
     with pytest.raises(RenderError, match="warms up"):

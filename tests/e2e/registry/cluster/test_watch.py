@@ -52,8 +52,8 @@ def test_a_watch_goes_on_at_another_registry_without_a_gap(registries: list[Daem
     first, second, third = registries
     for name in ("a", "b"):
         post(first, name)
-    told = watch(first, 3)
-    assert [kind for _, kind, _ in told][-2:] == ["node", "node"]
+    told = watch(first, 4)
+    assert [kind for _, kind, _ in told] == ["reset", "node", "node", "listed"]
 
     post(second, "c")
     assert first.ask("DELETE", "/nodes/a").status_code == 200

@@ -13,7 +13,7 @@ async def test_who_resumes_gets_what_has_changed_since_and_nothing_twice(
 ) -> None:
     await registry.post("web-1")
     async with watching(registry) as watcher:
-        await watcher.until(lambda seen: seen.nodes)
+        await watcher.until(lambda seen: seen.is_listed)
         await registry.post("web-2")
         await watcher.until(lambda seen: len(seen.nodes) == 2)
     await registry.post("web-3")
@@ -22,7 +22,7 @@ async def test_who_resumes_gets_what_has_changed_since_and_nothing_twice(
     await watcher.follow(events=2)
 
     kinds = [event.kind for event in watcher.events]
-    assert kinds == ["reset", "node", "node", "node", "gone"]
+    assert kinds == ["reset", "node", "listed", "node", "node", "gone"]
     assert watcher.nodes.keys() == {"web-2", "web-3"}
 
 
@@ -37,10 +37,10 @@ async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
     await registry.ask("DELETE", "/nodes/web-0")
     await registry.ask("DELETE", "/nodes/web-3")
 
-    await watcher.follow(events=3)
+    await watcher.follow(events=4)
 
     seen = [(event.kind, event.data.get("hostname")) for event in watcher.events[3:]]
-    assert seen == [("gone", "web-0"), ("node", "web-2"), ("node", "web-4")]
+    assert seen == [("gone", "web-0"), ("node", "web-2"), ("node", "web-4"), ("listed", None)]
 
 
 @pytest.mark.slow
@@ -86,9 +86,9 @@ async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
     watcher = Watcher(registry.address)
     watcher.last_id = last_id
 
-    await watcher.follow(events=2)
+    await watcher.follow(events=3)
 
-    assert [event.kind for event in watcher.events] == ["reset", "node"]
+    assert [event.kind for event in watcher.events] == ["reset", "node", "listed"]
 
 
 @pytest.mark.slow
@@ -97,11 +97,11 @@ async def test_who_comes_back_after_more_changes_than_are_kept_begins_anew(
 ) -> None:
     await registry.post("web-1")
     async with watching(registry) as watcher:
-        await watcher.until(lambda seen: seen.nodes)
+        await watcher.until(lambda seen: seen.is_listed)
         await registry.post("web-1", ["b"])
-        await watcher.until(lambda seen: len(seen.events) == 3)
+        await watcher.until(lambda seen: len(seen.events) == 4)
     forget_changes(registry)
 
-    await watcher.follow(events=2)
+    await watcher.follow(events=3)
 
-    assert [event.kind for event in watcher.events[3:]] == ["reset", "node"]
+    assert [event.kind for event in watcher.events[4:]] == ["reset", "node", "listed"]

@@ -30,8 +30,8 @@ class Watcher:
     """Follows a registry's nodes over one connection after the other.
 
     `nodes` are the nodes by hostname, without `last_update`, and `stale` the hostnames of those
-    that are stale, as the events so far say. `cut_events` counts connections that it cut within an
-    event.
+    that are stale, as the events so far say. `is_listed` is whether these are all nodes.
+    `cut_events` counts connections that it cut within an event.
     """
 
     def __init__(self, address: tuple[str, int], query: str = "") -> None:
@@ -43,6 +43,7 @@ class Watcher:
         self.cut_events = 0
         self.nodes: dict[str, Any] = {}
         self.stale: set[str] = set()
+        self.is_listed = False
         self._changed = asyncio.Event()
 
     def go_to(self, address: tuple[str, int]) -> None:
@@ -117,6 +118,9 @@ class Watcher:
             case "reset":
                 self.nodes.clear()
                 self.stale.clear()
+                self.is_listed = False
+            case "listed":
+                self.is_listed = True
             case "node":
                 node = without_time(event.data)
                 self.nodes[node["hostname"]] = node
