@@ -70,7 +70,7 @@ async def _examined(session: Session) -> list[Finding]:
         ]
         status = await registry.status()
         silent = {node.hostname for node in stale}
-        findings += _status(status)
+        findings += [*_status(status), *_held(session, status.nodes.held)]
         findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
@@ -109,6 +109,16 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
         following = f"next: {typed(f'{program} node', node.hostname)}"
         # A terminal may cut off the end.
         text = f"{node.hostname}: {since}; {following}; {cause}"
+        yield Finding("error", "heartbeats", text)
+
+
+def _held(session: Session, count: int) -> Iterable[Finding]:
+    """Yield how many nodes the registry would have forgotten, had they been fewer."""
+    if count:
+        text = (
+            f"{counted(count, 'stale host')} held: so many fell silent together that none is"
+            f" forgotten; if they are gone for good, next: {session.rollcall} forget --held"
+        )
         yield Finding("error", "heartbeats", text)
 
 

@@ -112,14 +112,20 @@ class RegistryClient:
         kv: Mapping[str, str] | None = None,
         max_age_seconds: int | None = None,
         stale: bool | None = None,
+        held: bool = False,
         limit: int | None = None,
     ) -> list[Node]:
-        """Return all nodes that pass every filter, or the first ``limit`` of them."""
+        """Return all nodes that pass every filter, or the first ``limit`` of them.
+
+        With ``held``, only those that are due to be forgotten, and stay since too many would be.
+        """
         query = filter_parameters(labels, prefixes, kv)
         if max_age_seconds is not None:
             query.append(("max_age", str(max_age_seconds)))
         if stale is not None:
             query.append(("stale", "true" if stale else "false"))
+        if held:
+            query.append(("held", "true"))
         if limit is not None:
             query.append(("limit", str(limit)))
         return _decode(await self._send("GET", "/nodes", query=query), list[Node])
@@ -166,13 +172,21 @@ class RegistryClient:
             raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
 
     async def forget(
-        self, hostname: str, *, agent_id: str | None = None, key: str | None = None
+        self,
+        hostname: str,
+        *,
+        agent_id: str | None = None,
+        only_stale: bool = False,
+        key: str | None = None,
     ) -> None:
         """Delete a node; with ``agent_id``, only if no other identity has the hostname.
 
-        ``key`` is used instead of the client's own, if it is given.
+        With ``only_stale``, a fresh node is kept: HostnameTaken. ``key`` is used instead of the
+        client's own, if it is given.
         """
         query = [] if agent_id is None else [("agent_id", agent_id)]
+        if only_stale:
+            query.append(("stale", "true"))
         answer = await self._send("DELETE", _node_path(hostname), query=query, key=key)
         _decode(answer, _Message)
 

@@ -77,6 +77,12 @@ class Refused(msgspec.Struct, frozen=True):
     address: str
 
 
+class NodeCounts(msgspec.Struct, frozen=True):
+    """How many nodes are due to be forgotten, and stay since too many would be."""
+
+    held: int = 0
+
+
 class Status(msgspec.Struct, frozen=True):
     """How a registry is; times are Unix seconds by its clock."""
 
@@ -86,3 +92,4 @@ class Status(msgspec.Struct, frozen=True):
     warming_seconds: int
     store: StoreStatus
     refused: list[Refused]
+    nodes: NodeCounts = NodeCounts()

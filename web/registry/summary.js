@@ -12,6 +12,7 @@ export function summary({ nodes, refused, history, stale_after_seconds: limit })
     h("div", { class: "tiles" },
       tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false", `Heard in the last ${duration(limit)}`),
       tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not heard for more than ${duration(limit)}`),
+      nodes.held > 0 && tile("held", nodes.held, "held", "#/hosts?stale=true", "Stale hosts that are due to be forgotten, and stay since so many fell silent together"),
       tile("down", nodes.apps_down, "apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
       tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused")),
     ...charts(history),
