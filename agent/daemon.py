@@ -58,6 +58,7 @@ from config.lines import lines_in_mistakes
 from httpd.app import access_routes, build_app
 from httpd.auth import Keyring
 from httpd.host_metrics.loop import measuring_loop
+from httpd.host_metrics.write_ahead_log import watching_log
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.pages.files import Pages
 from httpd.process import SignalHandler, map_large_blocks
@@ -215,10 +216,11 @@ async def _apps(
         sampler.look_soon()
         on_change()
 
+    store = Store(configuration.database)
     async with (
         measuring_agent_disks(metrics, configuration, sampler),
         open_apps(
-            store=Store(configuration.database),
+            store=store,
             engine=engine,
             identities=identities,
             defaults=configuration.app_defaults(),
@@ -227,6 +229,7 @@ async def _apps(
             clock=time,
             metrics=metrics,
         ) as apps,
+        watching_log(metrics, configuration.database, log, shorten=store.shorten_log),
         sampler.sampling(apps.all),
     ):
         show_engine(metrics, apps.problem)

@@ -20,6 +20,7 @@ from httpd.auth import Caller, Keyring
 from httpd.host_metrics.certificates import CertificateMetrics
 from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
+from httpd.host_metrics.write_ahead_log import watching_log
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import PeriodicTask, SignalHandler, extending_start, map_large_blocks
 from httpd.server.limits import Timeouts
@@ -84,9 +85,9 @@ async def run(
     _show_certificates(configuration, tls, metrics, log)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
-        await stack.enter_async_context(
-            measuring_disks(metrics, lambda: [store.folder] if store.folder else [])
-        )
+        if (database := store.database) is not None:
+            await stack.enter_async_context(measuring_disks(metrics, lambda: [database.parent]))
+            await stack.enter_async_context(watching_log(metrics, database, log))
         registry = _open(stack, store, configuration, metrics, log)
         app = build_application(
             registry,

@@ -45,11 +45,14 @@ from agent.state.rows import (
 )
 from agent.state.transactions import (
     DISK_FULL_CODES,
+    SPARE_BYTES,
     Statement,
     execute,
     execute_with_reserve,
     keep_reserve,
+    size_of,
 )
+from httpd.host_metrics.write_ahead_log import LogBlocked, WriteAheadLog
 
 T = TypeVar("T")
 DISK_FULL = "the disk that holds the agent's database is full"
@@ -115,6 +118,7 @@ class Store:
         self.folder = path.parent
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
+        self._log = WriteAheadLog(path)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[EventListener] = []
 
@@ -187,7 +191,7 @@ class Store:
         connection.execute("COMMIT")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its pages contradict each other")
-        keep_reserve(connection)
+        self._keep_room(connection)
 
     async def begin(
         self, entry: JournalEntry, *, undone: str | None = None, event: Event | None = None
@@ -214,13 +218,34 @@ class Store:
         def work() -> None:
             connection = self._opened()
             try:
-                if not keep_reserve(connection):
+                self._log.require_room(connection, SPARE_BYTES)
+                if not self._log.is_blocked and not keep_reserve(connection):
                     raise DiskFull(DISK_FULL)
                 self._written(execute(connection, [], events), do_nothing)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, LogBlocked) as error:
                 raise _store_error(error) from error
+            self._keep_room(connection)
 
         await self._in_thread(work)
+
+    async def shorten_log(self) -> None:
+        """Free the room of a log that another program has kept on the disk."""
+
+        def work() -> None:
+            if self._connection is not None:
+                self._keep_room(self._connection)
+
+        await self._in_thread(work)
+
+    def _keep_room(self, connection: sqlite3.Connection) -> None:
+        """Keep the log short and the room reserved; what fails is tried again next time.
+
+        While another program keeps the log, more room for the reserve would be missing for it.
+        """
+        with suppress(sqlite3.Error):
+            is_shortened = self._log.shorten(connection)
+            if not self._log.is_blocked:
+                keep_reserve(connection, anew=is_shortened)
 
     async def events_of(self, app: str) -> list[Event]:
         """Return the events of an app, the oldest first; StoreError."""
@@ -290,13 +315,24 @@ class Store:
             connection = self._opened()
             events = [] if event is None else [event]
             try:
-                self._written(execute_with_reserve(connection, statements, events), then)
-            except sqlite3.Error as error:
+                self._log.require_room(connection, size_of(statements))
+                self._written(self._execute(connection, statements, events), then)
+            except (sqlite3.Error, LogBlocked) as error:
                 raise _store_error(error) from error
-            with suppress(sqlite3.Error):  # the change is written; the next one tries again
-                keep_reserve(connection)
+            self._keep_room(connection)
 
         await self._in_thread(work)
+
+    def _execute(
+        self, connection: sqlite3.Connection, statements: list[Statement], events: list[Event]
+    ) -> list[Event]:
+        try:
+            return execute_with_reserve(connection, statements, events)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in DISK_FULL_CODES:
+                raise
+            self._log.free(connection)
+            return execute_with_reserve(connection, statements, events)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -330,7 +366,9 @@ class Store:
         self._thread.shutdown()
 
 
-def _store_error(error: sqlite3.Error) -> Exception:
+def _store_error(error: sqlite3.Error | LogBlocked) -> Exception:
+    if isinstance(error, LogBlocked):
+        return DiskFull(f"the disk of the agent's database has no room: {error}")
     if error.sqlite_errorcode in DISK_FULL_CODES:
         return DiskFull(DISK_FULL)
     return StoreError(f"the agent's database cannot be written: {error}")

@@ -43,8 +43,16 @@ def execute(
         return [add_event(connection, each) for each in events]
 
 
-def keep_reserve(connection: sqlite3.Connection) -> bool:
+def size_of(statements: Sequence[Statement]) -> int:
+    """Return how many bytes statements write, without those of the tree."""
+    values = (value for _, values in statements for value in values)
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
+
+
+def keep_reserve(connection: sqlite3.Connection, *, anew: bool = False) -> bool:
     """Reserve room in the file for changes of the largest app on a full disk.
+
+    With ``anew`` it is reserved in any case, since the log was shortened.
 
     Returns:
         False if the disk is full already, so that less room is reserved.
@@ -56,7 +64,7 @@ def keep_reserve(connection: sqlite3.Connection) -> bool:
     (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
     (largest,) = connection.execute("SELECT ifnull(max(length(app)), 0) FROM apps").fetchone()
     needed_bytes = RESERVE_BYTES + APPS_IN_OPERATION * largest
-    if free_pages * PAGE_BYTES >= needed_bytes:
+    if free_pages * PAGE_BYTES >= needed_bytes and not anew:
         return True
     try:
         wanted = (needed_bytes + SPARE_BYTES,)

@@ -356,8 +356,8 @@ class StoreBackend(CopyBackend, Protocol):
     """
 
     @property
-    def folder(self) -> Path | None:
-        """The folder on whose disk the store is, None if it is not on this host."""
+    def database(self) -> Path | None:
+        """The file of the store, None if it is not on this host."""
 
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store, not loaded yet; make it if there is none. Raises StoreOpenError."""

@@ -32,8 +32,8 @@ class JetStreamBackend:
         return str(self._place)
 
     @property
-    def folder(self) -> Path | None:
-        """Nothing: the disks are those of the servers."""
+    def database(self) -> Path | None:
+        """Nothing: the servers have the files."""
         return None
 
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:

@@ -33,9 +33,9 @@ class SqliteBackend:
         return str(self._path)
 
     @property
-    def folder(self) -> Path | None:
-        """The folder of the file."""
-        return self._path.parent
+    def database(self) -> Path | None:
+        """The file."""
+        return self._path
 
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store; make the file if there is none. Raises StoreOpenError."""

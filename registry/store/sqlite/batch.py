@@ -17,6 +17,9 @@ MAX_ROWS_IN_STATEMENT = 128
 # share one, and the copies take at most 4 MiB together, and one large document.
 MAX_SHARED_DOCUMENT_BYTES = 16 * 1024
 UNUSED_ROW = (None,) * 6
+# What an operation may write besides its own bytes: pages of the tree, and of what it frees.
+PAGES_BYTES = 16 * 1024
+BYTES_PER_TOUCH = 128
 
 T = TypeVar("T")
 
@@ -30,6 +33,15 @@ class Touch(NamedTuple):
 
 # A row to keep, a host to forget, hosts that were heard of.
 Operation = Row | str | Touch
+
+
+def size_of(operation: Operation) -> int:
+    """Return how many bytes an operation may add to the database, roughly and rather too many."""
+    if isinstance(operation, Row):
+        return len(operation.document) + PAGES_BYTES
+    if isinstance(operation, Touch):
+        return BYTES_PER_TOUCH * len(operation.heard.names) + PAGES_BYTES
+    return PAGES_BYTES
 
 
 class Batch:

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from secrets import token_hex
 
+from httpd.host_metrics.write_ahead_log import LogBlocked, WriteAheadLog
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import (
@@ -20,7 +21,7 @@ from registry.store.protocol import (
     StorePosition,
 )
 from registry.store.sqlite import stamp
-from registry.store.sqlite.batch import Batch, Operation, Touch
+from registry.store.sqlite.batch import Batch, Operation, Touch, size_of
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     StoreLock,
@@ -76,6 +77,7 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._repetition: Repetition | None = None
         self._heard_log = HeardLog()
+        self._log = WriteAheadLog(path)
         self._uptime_at_start = 0.0
         self._started = monotonic()
         self._stamp = Stamp(path)
@@ -248,6 +250,8 @@ class SqliteStore:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
         connection.execute("PRAGMA secure_delete = OFF")  # else each removed page is written
+        with suppress(sqlite3.Error, LogBlocked):  # a log may have filled the disk before a kill
+            self._log.free(connection)
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         if (journal, synchronous) != ("wal", 2):
@@ -297,7 +301,7 @@ class SqliteStore:
 
     def _write(self, operations: Sequence[Operation]) -> Sequence[Exception | None]:
         try:
-            self._commit(operations)
+            self._commit_with_room(operations)
         except StoreUnavailable as error:
             return [error] * len(operations)
         except (TypeError, ValueError, OverflowError) as error:  # a row that no column takes
@@ -305,6 +309,23 @@ class SqliteStore:
                 return [self._write([operation])[0] for operation in operations]
             return [error]
         return [None] * len(operations)
+
+    def _commit_with_room(self, operations: Sequence[Operation]) -> None:
+        """Commit; where the disk is full, free the room of the log, and try it again."""
+        assert self._connection is not None
+        try:
+            self._log.require_room(self._connection, sum(map(size_of, operations)))
+            try:
+                self._commit(operations)
+            except StoreFull:
+                self._log.free(self._connection)
+                self._commit(operations)
+            with suppress(sqlite3.Error):  # it is committed; the next one tries it again
+                self._log.shorten(self._connection)
+        except LogBlocked as error:
+            raise StoreFull(f"the disk of the registry's store has no room: {error}") from error
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         assert self._connection is not None

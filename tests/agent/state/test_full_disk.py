@@ -1,17 +1,32 @@
 """The disk of the agent's database is full: apps go on, and nothing is lost."""
 
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import docker
+import msgspec
 import pytest
 
+from agent.engine.errors import DiskFull
+from agent.state.events import Event
+from agent.state.store import Store
+from httpd.host_metrics.write_ahead_log import MIB, log_bytes
 from tests.support.agent.containers import containers_of
+from tests.support.agent.database.stored_app import APP
+from tests.support.agent.database.transactions import stored
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("mount")
+
+EVENT = Event(time=1.5, app=APP.name, by="ops", action="die", outcome="done", message="x" * 1000)
 
 
 async def label_until_refused(agent: InProcessAgent, name: str) -> tuple[list[str], dict[str, Any]]:
@@ -78,3 +93,87 @@ async def test_what_no_room_is_left_for_is_507_changes_nothing_and_is_taken_once
         async with in_process_agent(folder, engine_url) as again:
             again.used.append(name)
             assert await again.get(name) == before
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Path]:
+    """Yield a place on a small disk."""
+    need_root()
+    with memory_disk(tmp_path / "disk", size="16m") as folder:
+        yield folder / "agent.db"
+
+
+@contextmanager
+def reading(database: Path) -> Iterator[None]:
+    """Keep a transaction open."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM apps").fetchone()
+        yield
+
+
+async def change_often(store: Store) -> None:
+    """Change an app more often than there is room for, if nothing is written back."""
+    for number in range(20_000):
+        app = msgspec.structs.replace(APP, description=f"{number}" * 100)
+        await store.write(stored(app, event=EVENT))
+
+
+async def change_until_full(store: Store) -> None:
+    with pytest.raises(DiskFull, match="another program has a transaction open"):
+        await change_often(store)
+
+
+def free_bytes(database: Path) -> int:
+    figures = os.statvfs(database.parent)
+    return figures.f_bavail * figures.f_frsize
+
+
+async def test_changes_and_events_work_again_once_the_program_has_gone(database: Path) -> None:
+    store = Store(database)
+    await store.open()
+    with reading(database):
+        await change_until_full(store)
+
+    await store.write(stored(APP, event=EVENT))
+    await store.record([EVENT])
+
+    await store.close()
+    assert (await Store(database).open()).apps == [APP]
+
+
+async def test_the_room_is_free_again_although_nothing_changes(database: Path) -> None:
+    store = Store(database)
+    await store.open()
+    with reading(database):
+        await change_until_full(store)
+    assert free_bytes(database) < 2 * MIB
+
+    async def is_free() -> bool:
+        await store.shorten_log()
+        return free_bytes(database) > 8 * MIB
+
+    await async_until(is_free)
+    await store.close()
+
+
+async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
+    database: Path, tmp_path: Path
+) -> None:
+    store = Store(database)
+    await store.open()
+    with reading(database):
+        await change_until_full(store)
+        left = tmp_path / "left"
+        shutil.copytree(database.parent, left, ignore=shutil.ignore_patterns("*-shm"))
+    await store.close()
+    shutil.copytree(left, database.parent, dirs_exist_ok=True)
+    assert free_bytes(database) < 2 * MIB
+
+    again = Store(database)
+    await again.open()
+
+    assert log_bytes(database) < MIB
+    assert free_bytes(database) > 8 * MIB
+    await again.write(stored(APP))
+    await again.close()

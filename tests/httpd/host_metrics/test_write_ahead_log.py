@@ -1,0 +1,29 @@
+"""The size of a database's log is shown, and one that stays long is logged."""
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from structlog import wrap_logger
+from structlog.testing import CapturingLogger
+
+from httpd.host_metrics.write_ahead_log import MIB, LogWatch
+
+
+def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_path: Path) -> None:
+    lines = CapturingLogger()
+    metrics = CollectorRegistry()
+    watch = LogWatch(metrics, tmp_path / "a.db", wrap_logger(lines, processors=[]))
+    log = tmp_path / "a.db-wal"
+    watch.look()
+    for size in (100, 100, 100, 1, 100, 1):
+        with log.open("wb") as file:
+            file.truncate(size * MIB)
+        watch.look()
+
+    told = [(call.method_name, call.kwargs["event"]) for call in lines.calls]
+    assert told == [
+        ("warning", "database log cannot be written back"),
+        ("info", "database log short again"),
+    ]
+    assert lines.calls[0].kwargs["mebibytes"] == 100
+    assert metrics.get_sample_value("rollcall_database_log_bytes") == MIB
