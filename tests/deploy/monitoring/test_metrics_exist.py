@@ -30,6 +30,7 @@ MEASURED_LATER = {"rollcall_app_volumes_bytes", "rollcall_app_layer_bytes"}
 COMPLETE = (
     "rollcall_app_healthy",
     "rollcall_app_cpu_seconds_total",
+    "prometheus_sd_discovered_targets",
     "instance:rollcall_heartbeats:rate5m",
     "instance:rollcall_loop_delay_seconds:p99_5m",
     'instance_route:rollcall_http_request_duration_seconds:p99_5m{route="/nodes/{hostname}"}',
@@ -65,9 +66,10 @@ def prometheus(
         stack.callback(agent.ask, "DELETE", f"/v1/apps/{name}")
         _run_app(agent, name, busybox_image)
         _report_to(registry, agent, authority)
-        settings = _settings(registry, agent, authority)
+        port = free_port()
+        settings = _settings(registry, agent, authority, prometheus_port=port)
         yield stack.enter_context(
-            running_prometheus(settings, folder=folder / "prometheus", port=free_port())
+            running_prometheus(settings, folder=folder / "prometheus", port=port)
         )
 
 
@@ -101,7 +103,9 @@ def _report_to(registry: Daemon, agent: Daemon, authority: Authority) -> None:
     agent.start()
 
 
-def _settings(registry: Daemon, agent: Daemon, authority: Authority) -> dict[str, Any]:
+def _settings(
+    registry: Daemon, agent: Daemon, authority: Authority, *, prometheus_port: int
+) -> dict[str, Any]:
     """Return settings with the jobs of docs/prometheus.md."""
     tls = {"ca_file": str(authority.ca)}
     address = registry.base_url.removeprefix("https://")
@@ -124,6 +128,10 @@ def _settings(registry: Daemon, agent: Daemon, authority: Authority) -> dict[str
                 "static_configs": [{"targets": [address]}],
             }
             | shown,
+            {
+                "job_name": "prometheus",
+                "static_configs": [{"targets": [f"127.0.0.1:{prometheus_port}"]}],
+            },
         ],
     }
 

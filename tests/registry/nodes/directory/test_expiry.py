@@ -6,8 +6,15 @@ import msgspec
 import pytest
 
 from registry.store.protocol import Row
-from tests.support.registry.in_process import NO_LIMITS, InProcessRegistry, in_process_registry
+from tests.support.registry.in_process import (
+    NO_LIMITS,
+    InProcessRegistry,
+    ManualClocks,
+    in_process_registry,
+)
 from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.registry.stores.shared_store import SharedLog
+from tests.support.waiting import async_until
 
 DAY, HOUR, MINUTE = 86_400, 3600, 60
 HOSTS = 1000
@@ -174,3 +181,31 @@ async def test_a_restart_among_them_forgets_none() -> None:
         await pass_time(registry, HOUR, step=MINUTE)
 
         assert await counts(registry) == (HOSTS, HOSTS)
+
+
+async def test_registries_that_share_a_store_hold_and_forget_the_same_nodes() -> None:
+    log, clock = SharedLog(7), ManualClocks()
+    hosts = [f"web-{number:02}" for number in range(20)]
+    async with (
+        in_process_registry(store=log.store(), clock=clock, limits=LIMITED) as one,
+        in_process_registry(store=log.store(), clock=clock, limits=LIMITED) as other,
+    ):
+        both = (one, other)
+        await beat(one, hosts[:10])
+        await beat(other, hosts[10:])
+        clock.pass_seconds(DAY)
+        await async_until(lambda: all_know(both, total=20, held=20))
+
+        for hostname in hosts[:17]:
+            await other.post(hostname, ["back"])
+        await async_until(lambda: all_know(both, total=20, held=3))
+        await one.post(hosts[17], ["back"])
+        await async_until(lambda: all_know(both, total=18, held=0))
+
+
+async def all_know(registries: Sequence[InProcessRegistry], *, total: int, held: int) -> bool:
+    for registry in registries:
+        await registry.components.nodes.flush()
+        await registry.components.queries.update_ages()
+        await registry.components.nodes.delete_expired()
+    return [await counts(each) for each in registries] == [(total, held)] * len(registries)
