@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.terminal import at_terminal
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import NO_LIMITS, InProcessRegistry, in_process_registry
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ async def test_they_are_listed_and_forgotten_once_that_is_confirmed(
 
 
 async def test_a_host_that_reports_again_meanwhile_is_kept(
-    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, http_server: HttpServer
 ) -> None:
     async def pass_on(request: web.Request) -> web.Response:
         if request.method == "DELETE":
@@ -61,9 +61,9 @@ async def test_a_host_that_reports_again_meanwhile_is_kept(
         answer = await registry.ask(request.method, request.path_qs)
         return web.Response(status=answer.status, body=answer.body)
 
-    async with http_server(pass_on) as url:
-        rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
-        ran = await rollcall("forget", "--held", "--yes")
+    url = await http_server(pass_on)
+    rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+    ran = await rollcall("forget", "--held", "--yes")
 
     assert (ran.status, await known(registry)) == (0, ["db-1", "web-1"])
     assert "web-1 reports again, so it is kept" in ran.err
