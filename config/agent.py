@@ -12,10 +12,13 @@ HTTP_SCHEMES = ("http://", "https://")
 
 
 class AgentKey(Secret, frozen=True, kw_only=True):
-    """An API key and its permissions: ``read`` is GET, ``write`` is every other method."""
+    """An API key and its permissions.
+
+    ``scrape`` is GET of the metrics, ``read`` is every GET, and ``write`` is every other method.
+    """
 
     name: str
-    allow: Annotated[tuple[Literal["read", "write"], ...], msgspec.Meta(min_length=1)]
+    allow: Annotated[tuple[Literal["scrape", "read", "write"], ...], msgspec.Meta(min_length=1)]
 
 
 class NodeSettings(Settings, frozen=True, kw_only=True):

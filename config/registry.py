@@ -16,12 +16,15 @@ SHARED_STORES = ("nats:",)  # URLs of stores that several registries share begin
 class RegistryKey(Secret, frozen=True, kw_only=True):
     """An API key and its permissions.
 
-    ``read`` is GET, ``write`` is every other method, and ``register`` is POST and DELETE of the
-    nodes that match ``nodes``: shell patterns of hostnames, such as ``web-*``.
+    ``scrape`` is GET of the metrics and of targets, ``read`` is every GET, ``write`` is every other
+    method, and ``register`` is POST and DELETE of the nodes that match ``nodes``: shell patterns of
+    hostnames, such as ``web-*``.
     """
 
     name: str
-    allow: Annotated[tuple[Literal["read", "write", "register"], ...], msgspec.Meta(min_length=1)]
+    allow: Annotated[
+        tuple[Literal["scrape", "read", "write", "register"], ...], msgspec.Meta(min_length=1)
+    ]
     nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ALL_NODES
 
     def mistakes(self) -> Iterator[str]:

@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.access_log import HEALTH, AccessLog, RequestRecorder
 from httpd.api_docs import SwaggerHandler
-from httpd.auth import Keyring, caller, permits_by_method
+from httpd.auth import METRICS, Keyring, caller, permits_by_method
 from httpd.bodies import (
     DEFAULT_MAX_BODY_BYTES,
     BodyLimits,
@@ -22,7 +22,6 @@ from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
 from httpd.pages.files import Pages
 
-METRICS = "/metrics"
 SWAGGER = "/swagger.json"
 DEFAULT_BODY_LIMITS = BodyLimits()
 

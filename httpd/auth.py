@@ -1,13 +1,14 @@
 """Authentication: keys from the Authorization header, and what each allows."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from aiohttp import web
 
 SCHEMES = ("bearer", "token")
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+METRICS = "/metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,21 @@ def fingerprint(key: str) -> bytes:
 
 
 def permits_by_method(caller: Caller, request: web.Request) -> bool:
-    """Return whether a key may do this: ``read`` allows GET, ``write`` everything else."""
-    return ("read" if request.method in SAFE_METHODS else "write") in caller.allow
+    """Return whether a key may do this.
+
+    ``read`` allows GET, ``scrape`` GET of the metrics alone, ``write`` everything else.
+    """
+    if request.method in SAFE_METHODS:
+        return may_get(caller, request, scraped={METRICS})
+    return "write" in caller.allow
+
+
+def may_get(caller: Caller, request: web.Request, *, scraped: Collection[str]) -> bool:
+    """Return whether a key may GET this; ``scraped`` are the routes that ``scrape`` allows."""
+    if "read" in caller.allow:
+        return True
+    resource = request.match_info.route.resource
+    return "scrape" in caller.allow and resource is not None and resource.canonical in scraped
 
 
 def caller(request: web.Request) -> Caller:

@@ -26,7 +26,8 @@ Paste these into another terminal:
 They list the nodes and the targets for Prometheus, then create, list and delete an app (its own
 page is on the http_port in the answer). The registry's page is http://{{registry}}/, the agent's
 http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases are in
-that folder. Ctrl-C ends the registry and the agent; apps run on while a Docker Engine does.
+that folder. A Prometheus asks the registry with scraper.key there, and the agent with agents.key.
+Ctrl-C ends the registry and the agent; apps run on while a Docker Engine does.
 """
 WITHOUT_APPS = f"""\
 
@@ -35,7 +36,8 @@ The registry and the agent's page work. Paste these into another terminal:
 {REGISTRY_LINES}
 They list the nodes and the targets for Prometheus. The registry's page is http://{{registry}}/, the
 agent's http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases
-are in that folder.
+are in that folder. A Prometheus asks the registry with scraper.key there, and the agent with
+agents.key.
 
 {{lacking}}Ctrl-C ends the registry and the agent.
 """

@@ -56,7 +56,7 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
     _check_writable(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "labels.d").mkdir(exist_ok=True)
-    for name in ("ops", "scraper", "hosts"):
+    for name in ("ops", "scraper", "agents", "hosts"):
         _write_once(folder / f"{name}.key", secrets.token_urlsafe(32) + "\n")
     key = (folder / "ops.key").read_text().strip()
     _write_once(folder / "ops.header", f"Authorization: Bearer {key}\n")
@@ -105,7 +105,7 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
         "listen": listen,
         "keys": [
             {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
-            {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
+            {"name": "scraper", "file": "scraper.key", "allow": ["scrape"]},
             {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
         ],
         "store": f"sqlite:///{folder / 'registry.db'}",
@@ -120,7 +120,7 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
         "listen": listen,
         "keys": [
             {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
-            {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
+            {"name": "prometheus", "file": "agents.key", "allow": ["scrape"]},
         ],
         "node": {
             # All listens on the loopback interface, to which a host's name often does not resolve.

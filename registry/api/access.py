@@ -8,24 +8,27 @@ from fnmatch import fnmatchcase
 
 from aiohttp import web
 
-from httpd.auth import SAFE_METHODS, Caller
+from httpd.auth import METRICS, SAFE_METHODS, Caller, may_get
 from httpd.client_certificates import certificate_names
 from httpd.errors import Forbidden
 from registry.message import HostnameInvalid, normalise_hostname
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
 NODE_KEY_VERSION = "rk1"
+SCRAPED = frozenset({METRICS, "/prometheus/{service}"})
 
 
 def permits(caller: Caller, request: web.Request) -> bool:
     """Return whether a key may do this: `read` allows GET, `write` everything else.
 
+    `scrape` allows GET of the metrics and of targets, but not the explanation of one node.
     `register` allows POST and DELETE of the nodes that match the key's patterns. Where clients
     show certificates, a host can report only under a name in its own: raises Forbidden.
     """
     method = request.method
     if method in SAFE_METHODS:
-        return "read" in caller.allow
+        scraped = frozenset() if "explain" in request.query else SCRAPED
+        return may_get(caller, request, scraped=scraped)
     hostname = request.match_info.get("hostname")
     if not _allows(caller, method, hostname):
         return False

@@ -59,7 +59,7 @@ listen: 127.0.0.1:7655
 tls: {certificate: a.crt, key: a.key, client_ca: ca.crt}
 keys:
   - {name: ops, file: F, allow: [read, write]}
-  - {name: scraper, value: K, allow: [read]}
+  - {name: scraper, value: K, allow: [scrape]}
   - {name: hosts, file: F, allow: [register],
      nodes: ["web-*"]}
 node_secret: {file: F}
@@ -157,7 +157,7 @@ def test_a_wrong_setting_is_refused_with_its_path_and_what_is_right(
         ("registries: [{url: 'registry:7655', key_file: k}]", "registries[0]: `url` is"),
         ("registries: [{url: 'http://a', key_file: k, certificate: c}]", "go together"),
         ("registries: [{url: 'http://a'}]", "missing required field `key_file`"),
-        ("keys: [{name: a, value: b, allow: [register]}]", "allowed here: read, write"),
+        ("keys: [{name: a, value: b, allow: [register]}]", "allowed here: read, scrape, write"),
     ],
 )
 def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: str) -> None:

@@ -27,7 +27,7 @@ CHECKS = {
     "Running a registry": [
         (
             'answers 7655 200; post 200 "$(cat ops.key)";'
-            ' gets 200 "$(cat scraper.key)" /web-9.example.com'
+            ' gets 403 "$(cat scraper.key)" /web-9.example.com'
         )
     ],
     "Running an agent": ["registered", ""],

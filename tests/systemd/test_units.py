@@ -116,16 +116,19 @@ def test_a_new_agent_isolates_its_apps_and_promises_no_more_memory_than_there_is
     assert (shipped["isolated"], shipped["overcommit_percent"]) == (False, 0)
 
 
-@pytest.mark.parametrize(("name", "keys"), [("agent", ["ops"]), ("registry", ["ops", "scraper"])])
+@pytest.mark.parametrize(
+    ("name", "scrapes"), [("agent", "agents.key"), ("registry", "scraper.key")]
+)
 def test_a_new_host_starts_from_settings_with_the_keys_that_are_made(
-    name: str, keys: list[str]
+    name: str, scrapes: str
 ) -> None:
     text = _output("sh", TOP / "systemd/settings.sh", name)
     shipped = yaml.safe_load((TOP / f"config/{name}.yml").read_text())
     settings = yaml.safe_load(text)
 
-    assert [(key["name"], key["file"]) for key in settings["keys"]] == [
-        (each, f"{each}.key") for each in keys
+    assert [(key["file"], key["allow"]) for key in settings["keys"]] == [
+        ("ops.key", ["read", "write"]),
+        (scrapes, ["scrape"]),
     ]
     assert settings.pop("node_secret", None) == (
         {"file": "node.secret"} if name == "registry" else None

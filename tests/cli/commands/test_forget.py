@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.terminal import at_terminal
-from tests.support.registry.in_process import SCRAPER, InProcessRegistry
+from tests.support.registry.in_process import READER, InProcessRegistry
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ async def test_it_asks_first(rollcall: Rollcall, registry: InProcessRegistry) ->
 async def test_a_key_that_may_only_read_forgets_nothing(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
-    rollcall.environment["ROLLCALL_KEY"] = SCRAPER
+    rollcall.environment["ROLLCALL_KEY"] = READER
 
     ran = await rollcall("forget", "db-1", "--yes")
 

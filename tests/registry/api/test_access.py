@@ -8,11 +8,14 @@ import pytest
 
 from config import VERSION
 from registry.api.access import NodeKeys
+from tests.support.httpd.swagger import documented_operations
 from tests.support.registry.in_process import (
     NODE_SECRET,
     OPS,
+    READER,
     SCRAPER,
     WEB_HOSTS,
+    WRITER,
     InProcessRegistry,
     in_process_registry,
 )
@@ -27,7 +30,7 @@ def node_key(hostname: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "Token {}", "TOKEN {}", "{}"])
 async def test_each_form_of_the_header_works(registry: InProcessRegistry, form: str) -> None:
-    for key in (OPS, SCRAPER):
+    for key in (OPS, READER):
         headers = {"Authorization": form.format(key)}
         assert (await registry.ask("GET", "/nodes", key=None, headers=headers)).status == 200
     headers = {"Authorization": form.format(node_key("h1"))}
@@ -58,7 +61,7 @@ async def test_without_a_good_key_all_paths_and_methods_answer_alike(
 
 async def test_a_key_is_told_what_it_allows() -> None:
     async with in_process_registry(load=False) as registry:
-        ops, scraper = [await registry.get("/access", key=key) for key in (OPS, SCRAPER)]
+        ops, reader = [await registry.get("/access", key=key) for key in (OPS, READER)]
         assert ops == {
             "name": "ops",
             "allow": ["read", "write"],
@@ -66,7 +69,7 @@ async def test_a_key_is_told_what_it_allows() -> None:
             "version": VERSION,
             "hostname": None,
         }
-        assert (scraper["name"], scraper["allow"]) == ("scraper", ["read"])
+        assert (reader["name"], reader["allow"]) == ("reader", ["read"])
         assert (await registry.ask("GET", "/access?x=1")).status == 400
         assert (await registry.ask("GET", "/access", key=None)).status == 401
         assert (await registry.ask("GET", "/access", key=WEB_HOSTS)).status == 403
@@ -76,39 +79,79 @@ async def test_the_health_needs_no_key(registry: InProcessRegistry) -> None:
     assert (await registry.ask("GET", "/healthz", key=None)).json() == {"message": "ok"}
 
 
-MAY: dict[str, list[tuple[str, str]]] = {
-    OPS: [("GET", "/nodes"), ("POST", "/nodes/db-1"), ("DELETE", "/nodes/db-1"),
-          ("GET", "/metrics"), ("GET", "/swagger.json"), ("GET", "/prometheus/x")],
-    SCRAPER: [("GET", "/nodes"), ("HEAD", "/nodes"), ("GET", "/prometheus/x"), ("GET", "/metrics"),
-              ("GET", "/swagger.json")],
-    WEB_HOSTS: [("POST", "/nodes/web-1"), ("POST", "/nodes/WEB-1."), ("DELETE", "/nodes/web-1")],
-    node_key("db-1"): [("POST", "/nodes/db-1"), ("POST", "/nodes/DB-1."),
-                       ("DELETE", "/nodes/db-1")],
+# What each kind of key may do: of the pattern web-*, of the node key of db-1, and without a key.
+# A hostname in a path is that of the node which both may report, or of another one.
+SCRAPE, READ, WRITE = "scrape", "read", "write"
+PATTERN, NODE, NOBODY = "register", "node key", "no key"
+KEY_OF = {
+    SCRAPE: SCRAPER, READ: READER, WRITE: WRITER, PATTERN: WEB_HOSTS, NODE: node_key("db-1"),
+    NOBODY: None,
 }  # fmt: skip
+WHO_MAY: dict[tuple[str, str], set[str]] = {
+    ("GET", "/healthz"): {SCRAPE, READ, WRITE, PATTERN, NODE, NOBODY},
+    ("GET", "/metrics"): {SCRAPE, READ},
+    ("GET", "/prometheus/{}"): {SCRAPE, READ},
+    ("GET", "/swagger.json"): {READ},
+    ("GET", "/access"): {READ},
+    ("GET", "/status"): {READ},
+    ("GET", "/services"): {READ},
+    ("GET", "/nodes"): {READ},
+    ("GET", "/nodes/{}"): {READ},
+    ("GET", "/nodes/{}/explain"): {READ},
+    ("POST", "/nodes/{}"): {WRITE, PATTERN, NODE},
+    ("DELETE", "/nodes/{}"): {WRITE, PATTERN, NODE},
+}
+OWN_NODES = {PATTERN: "web-1", NODE: "db-1"}
+
+
+@pytest.mark.parametrize("kind", KEY_OF)
+async def test_each_operation_is_for_the_keys_that_the_table_names(
+    registry: InProcessRegistry, kind: str
+) -> None:
+    document = await registry.get("/swagger.json")
+    assert documented_operations(document) == WHO_MAY.keys()
+    for (method, path), who in WHO_MAY.items():
+        named = path.format(OWN_NODES.get(kind, "web-1"))
+
+        answer = await registry.ask(method, named, key=KEY_OF[kind], data=b"x")
+
+        refused = 401 if kind == NOBODY else 403
+        assert (answer.status != refused) == (kind in who), (method, path)
+
+
 MAY_NOT: dict[str, list[tuple[str, str]]] = {
-    SCRAPER: [("POST", "/nodes/db-1"), ("DELETE", "/nodes/db-1")],
+    SCRAPER: [("GET", "/prometheus/x?explain=db-1"), ("GET", "/prometheus/x?format=nested&explain"),
+              ("HEAD", "/nodes"), ("GET", "/nodes?watch=true")],
+    READER: [("POST", "/nodes/db-1"), ("DELETE", "/nodes/db-1")],
     WEB_HOSTS: [("GET", "/nodes"), ("GET", "/nodes/web-1"), ("POST", "/nodes/db-1"),
-                ("POST", "/nodes/xweb-1"), ("DELETE", "/nodes/db-1"), ("GET", "/metrics"),
-                ("GET", "/prometheus/x"), ("GET", "/swagger.json"), ("POST", "/nodes/db-1%00web-")],
+                ("POST", "/nodes/xweb-1"), ("DELETE", "/nodes/db-1"),
+                ("POST", "/nodes/db-1%00web-")],
     node_key("db-1"): [("POST", "/nodes/db-2"), ("POST", "/nodes/db-1.x"),
-                       ("DELETE", "/nodes/web-1"), ("GET", "/nodes/db-1"), ("GET", "/nodes"),
-                       ("GET", "/metrics"),
+                       ("DELETE", "/nodes/web-1"), ("GET", "/nodes/db-1"),
                        ("POST", "/nodes/db-1%00"), ("POST", "/nodes/db%2D1%2Fx")],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("key", "method", "path"), [(key, *what) for key, doings in MAY.items() for what in doings]
+    ("key", "path"), [(WEB_HOSTS, "/nodes/WEB-1."), (node_key("db-1"), "/nodes/DB-1.")]
 )
-async def test_a_key_may_do_what_it_is_for(
-    registry: InProcessRegistry, key: str, method: str, path: str
+async def test_a_key_of_hosts_takes_each_form_of_their_names(
+    registry: InProcessRegistry, key: str, path: str
 ) -> None:
-    await registry.post("db-1")
-    await registry.post("web-1")
-
-    answer = await registry.ask(method, path, key=key, json={"labels": [], "kv": {}})
+    answer = await registry.ask("POST", path, key=key, json={"labels": [], "kv": {}})
 
     assert answer.status == 200
+
+
+async def test_a_key_that_may_scrape_gets_targets_and_metrics(registry: InProcessRegistry) -> None:
+    await registry.post("web-1", ["prometheus:web"])
+
+    for query in ("", "?format=http_sd", "?format=nested"):
+        targets = await registry.ask("GET", f"/prometheus/web{query}", key=SCRAPER)
+        assert b"web-1" in targets.body
+    metrics = await registry.ask("GET", "/metrics", key=SCRAPER)
+    assert b"rollcall_registry_nodes" in metrics.body
+    assert (await registry.ask("HEAD", "/metrics", key=SCRAPER)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -122,8 +165,8 @@ async def test_a_key_may_not_do_more(
     answer = await registry.ask(method, path, key=key, json={"labels": [], "kv": {}})
 
     assert answer.status == 403
-    assert set(answer.json()) == {"message"}
-    assert key not in answer.json()["message"]
+    assert method == "HEAD" or set(answer.json()) == {"message"}
+    assert key.encode() not in answer.body
     assert (await registry.get("/nodes/db-1"))[0]["labels"] == ["before"]
 
 
@@ -168,7 +211,7 @@ async def test_a_path_without_a_route_is_404_and_a_wrong_method_405(
 async def test_the_key_is_checked_before_the_body_is_looked_at(registry: InProcessRegistry) -> None:
     for body in (b"{", b"x" * 70_000):
         assert (await registry.ask("POST", "/nodes/a", key="wrong", data=body)).status == 401
-        assert (await registry.ask("POST", "/nodes/a", key=SCRAPER, data=body)).status == 403
+        assert (await registry.ask("POST", "/nodes/a", key=READER, data=body)).status == 403
 
 
 def test_keys_made_with_an_earlier_secret_stay_good_while_it_is_listed() -> None:

@@ -34,7 +34,9 @@ from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.run.answers import recorded_metrics
 
 OPS = "ops-key-0123456789"
+READER = "reader-key-0123456789"
 SCRAPER = "scraper-key-0123456789"
+WRITER = "writer-key-0123456789"
 WEB_HOSTS = "web-hosts-key-0123456789"
 NODE_SECRET = "node-secret-0123456789"
 WALL = 1_700_000_000
@@ -48,7 +50,9 @@ NO_LIMITS = NodesSettings(
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
-    (fingerprint(SCRAPER), Caller("scraper", frozenset({"read"}))),
+    (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+    (fingerprint(SCRAPER), Caller("scraper", frozenset({"scrape"}))),
+    (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
     (fingerprint(WEB_HOSTS), Caller("web-hosts", frozenset({"register"}), ("web-*",))),
 ]
 
