@@ -1,8 +1,10 @@
 """Authentication: keys from the Authorization header, and what each allows."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -19,11 +21,23 @@ class Caller:
     allow: frozenset[str]
     nodes: tuple[str, ...] = ("*",)
 
+    def permits_all_of(self, other: "Caller") -> bool:
+        """Return whether this key may read all that another may."""
+        return other.allow <= self.allow
+
 
 CALLER = web.RequestKey("caller", Caller)
 # Called when a request turns out to have a valid key.
 KEY_SHOWN = web.RequestKey[Callable[[], None]]("key_shown")
 Derived = Callable[[str], Caller | None]
+
+
+class _Held(NamedTuple):
+    """What is open by a key: the key's digest, what it allowed, and what closes it."""
+
+    digest: bytes
+    caller: Caller
+    close: Callable[[], None]
 
 
 class Keyring:
@@ -39,28 +53,57 @@ class Keyring:
     ) -> None:
         self._callers: dict[bytes, Caller] = {}
         self._derived: Derived | None = None
+        self._held: dict[int, _Held] = {}
         self.version = 0
         self.replace(keys, derived=derived)
 
     def replace(
         self, keys: Iterable[tuple[bytes, Caller]], *, derived: Derived | None = None
     ) -> None:
-        """Replace all keys. Those that are not among the new ones are invalid at once."""
+        """Replace all keys. Those that are not among the new ones are invalid at once.
+
+        What is held open by a key that is revoked, or allows less than before, is closed.
+        """
         self._callers = dict(keys)
         self._derived = derived
         self.version += 1
+        for held in list(self._held.values()):
+            self._close_if_lost(held)
+
+    @contextmanager
+    def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
+        """Call ``close`` once the key is revoked or allows less, while the context is open.
+
+        The key is known by its digest, since another one may get its name.
+        """
+        held = _Held(digest, caller, close)
+        self._held[id(held)] = held
+        try:
+            self._close_if_lost(held)  # it may have been revoked since the request came
+            yield
+        finally:
+            del self._held[id(held)]
+
+    def _close_if_lost(self, held: _Held) -> None:
+        now = self._callers.get(held.digest)
+        if now is None or not now.permits_all_of(held.caller):
+            held.close()
 
     def find(self, authorization: str) -> Caller | None:
         """Return the caller for an Authorization header, or None if its key is not valid.
 
         The header holds ``Bearer KEY``, ``Token KEY`` or the key alone.
         """
-        scheme, _, key = authorization.partition(" ")
-        key = key.strip() if scheme.lower() in SCHEMES else authorization
+        key = _key(authorization)
         caller = self._callers.get(fingerprint(key))
         if caller is None and self._derived is not None:
             return self._derived(key)
         return caller
+
+
+def _key(authorization: str) -> str:
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() in SCHEMES else authorization
 
 
 def fingerprint(key: str) -> bytes:
@@ -84,6 +127,11 @@ def may_get(caller: Caller, request: web.Request, *, scraped: Collection[str]) -
         return True
     resource = request.match_info.route.resource
     return "scrape" in caller.allow and resource is not None and resource.canonical in scraped
+
+
+def key_digest(request: web.Request) -> bytes:
+    """Return the fingerprint of the key of a request."""
+    return fingerprint(_key(request.headers["Authorization"]))
 
 
 def caller(request: web.Request) -> Caller:

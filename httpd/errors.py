@@ -34,12 +34,17 @@ class Forbidden(Exception):
     """The key is valid, but does not allow this."""
 
 
+class NoPlace(Exception):
+    """As many clients follow events as may, or as may with one key."""
+
+
 STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     BadInput: HTTPStatus.BAD_REQUEST,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     CompressedBody: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Forbidden: HTTPStatus.FORBIDDEN,
+    NoPlace: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 

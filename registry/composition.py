@@ -23,7 +23,7 @@ from registry.api.status import Facts, RefusalRecorder, Remembered, StatusApi
 from registry.api.store_age import StoreAgeHeader
 from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
-from registry.api.watch import Watch
+from registry.api.watch import MAX_WATCHERS, Watch
 from registry.callbacks.batches import ChangeBatches
 from registry.callbacks.callbacks import Callbacks
 from registry.callbacks.sender import Parts
@@ -201,7 +201,7 @@ def build_application(
     nodes, queries, warm_up = registry.nodes, registry.queries, registry.warm_up
     readers = Readers()
     answers = Answers(slices=registry.slices, readers=readers)
-    streams = EventStreams(registry.wakeups, log)
+    streams = EventStreams(registry.wakeups, log, places=MAX_WATCHERS)
     watch = Watch(
         queries=queries,
         directory=registry.directory,

@@ -12,6 +12,7 @@ from httpd.auth import caller
 from httpd.bodies import SERVER
 from httpd.continue_100 import send_continue
 from httpd.errors import Forbidden
+from httpd.streams.revocation import cut_off_with_its_key
 
 UPLOAD_IDLE_SECONDS = 30.0
 POLL_SECONDS = 1.0
@@ -49,8 +50,9 @@ class DataTransfers:
         async with self._apps.export(name, requests.requester(request), pause=pause) as chunks:
             copying = asyncio.create_task(_copy(request, response, chunks))
             try:
-                while not copying.done() and not _is_disconnected(request):
-                    await asyncio.wait({copying}, timeout=POLL_SECONDS)
+                with cut_off_with_its_key(request):
+                    while not copying.done() and not _is_disconnected(request):
+                        await asyncio.wait({copying}, timeout=POLL_SECONDS)
             finally:
                 copying.cancel()
                 await asyncio.wait({copying})
@@ -66,8 +68,9 @@ class DataTransfers:
         await send_continue(request)
         content = request.content
         try:
-            while chunk := await self._next_chunk(request):
-                yield chunk
+            with cut_off_with_its_key(request):
+                while chunk := await self._next_chunk(request):
+                    yield chunk
         except TimeoutError as error:
             raise DataTooSlow(
                 f"no byte of the tar came for {self._idle_seconds:g} seconds; nothing has changed"

@@ -8,7 +8,6 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.repository.feed import EventFeed
 from agent.apps.views.events import event_view
-from agent.engine.errors import TooManyStreams
 from agent.state.events import Event
 from httpd import bodies
 from httpd.streams.events import EventStreams, StreamBroken
@@ -25,7 +24,7 @@ class EventsApi:
     def __init__(self, feed: EventFeed, log: FilteringBoundLogger) -> None:
         self._feed = feed
         self._wakeups = Wakeups()
-        self._streams = EventStreams(self._wakeups, log)
+        self._streams = EventStreams(self._wakeups, log, places=MAX_READERS)
 
     def attach(self, app: web.Application) -> None:
         """Add the route; the streams end at the shutdown."""
@@ -41,8 +40,6 @@ class EventsApi:
         all known, or it sends none, it gets `reset` first.
         """
         bodies.query(request, ())
-        if len(self._streams) >= MAX_READERS:
-            raise TooManyStreams(f"{MAX_READERS} clients follow events; end one of these")
         return await self._streams.respond(request, FeedCursor(self._feed))
 
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from agent.engine.errors import EngineError, TooManyStreams
 from httpd.auth import caller
 from httpd.bodies import SERVER
+from httpd.streams.revocation import cut_off_with_its_key
 
 POLL_SECONDS = 1.0
 MAX_STREAMS_PER_KEY = 16
@@ -52,8 +53,9 @@ class LogStreams:
         self._readers[name] += 1
         response = web.StreamResponse(headers=HEADERS)
         try:
+            # A client that disconnects is not an error.
             async with aclosing(chunks):
-                with suppress(ConnectionError):  # a client that disconnects is not an error
+                with suppress(ConnectionError), cut_off_with_its_key(request):
                     await self._copy(request, response, chunks)
         finally:
             self._readers[name] -= 1

@@ -2,17 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
+from httpd.auth import caller, key_digest
 from httpd.bodies import SERVER
-from httpd.middleware import MIDDLEWARE
+from httpd.errors import NoPlace
 from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
+from httpd.streams.revocation import cut_off_with_its_key
 from httpd.streams.wakeups import Wakeups
 
 COMMENT_SECONDS = 15.0
@@ -58,16 +61,22 @@ class Cursor(Protocol):
 
 @dataclass(eq=False)
 class _Client:
+    key: bytes
     request: web.Request
     cursor: Cursor
     task: asyncio.Task[object] | None
 
 
 class EventStreams:
-    """The clients that are sent events. Whoever adds events notifies ``wakeups``."""
+    """The clients that are sent events. Whoever adds events notifies ``wakeups``.
 
-    def __init__(self, wakeups: Wakeups, log: FilteringBoundLogger) -> None:
+    There are so many ``places`` for clients, of which one key gets four fifths at most, so that a
+    key which may only read does not keep an operator out.
+    """
+
+    def __init__(self, wakeups: Wakeups, log: FilteringBoundLogger, *, places: int) -> None:
         self._wakeups = wakeups
+        self._places = places
         self._sweeping = PeriodicTask(interval=SWEEP_SECONDS, action=self._sweep, log=log)
         self._clients: set[_Client] = set()
 
@@ -98,33 +107,50 @@ class EventStreams:
                 transport.abort()
 
     async def respond(self, request: web.Request, cursor: Cursor) -> web.StreamResponse:
-        """Answer 200 with events until the client leaves, the keys are reloaded or it breaks."""
+        """Answer 200 with events until the client leaves, its key is revoked or it breaks.
+
+        Raises NoPlace.
+        """
         response = web.StreamResponse(headers=HEADERS)
-        client = _Client(request, cursor, asyncio.current_task())
+        with self._place(request, cursor), cut_off_with_its_key(request):
+            try:
+                with bounded_buffers(request, high=BUFFERED_BYTES):
+                    await response.prepare(request)
+                    if request.method != "HEAD":
+                        await self._send(request, response, cursor)
+                    await response.write_eof()
+            except StreamBroken:
+                if request.transport is not None:
+                    request.transport.abort()
+        return response
+
+    @contextmanager
+    def _place(self, request: web.Request, cursor: Cursor) -> Iterator[None]:
+        """Take a place for a client while the context is open; raises NoPlace."""
+        key = key_digest(request)
+        if len(self._clients) >= self._places:
+            raise NoPlace(f"{self._places} clients follow at present; end one of these")
+        most = self._places * 4 // 5
+        if sum(client.key == key for client in self._clients) >= most:
+            raise NoPlace(
+                f"the key `{caller(request).name}` has {most} of the {self._places} places of"
+                " clients that follow, which is the most for one key; end one of these"
+            )
+        client = _Client(key, request, cursor, asyncio.current_task())
         self._clients.add(client)
         try:
-            with bounded_buffers(request, high=BUFFERED_BYTES):
-                await response.prepare(request)
-                if request.method != "HEAD":
-                    await self._send(request, response, cursor)
-                await response.write_eof()
-        except StreamBroken:
-            if request.transport is not None:
-                request.transport.abort()
+            yield
         finally:
             self._clients.discard(client)
-        return response
 
     async def _send(
         self, request: web.Request, response: web.StreamResponse, cursor: Cursor
     ) -> None:
-        keyring = request.app[MIDDLEWARE].keyring
-        version = keyring.version
         first = cursor.begin(request.headers.get("Last-Event-ID", ""))
         if first:
             await response.write(first)
         silent_since = time.monotonic()
-        while keyring.version == version and not self._wakeups.is_closed:
+        while not self._wakeups.is_closed:
             pieces = await cursor.advance()
             was_last = cursor.is_at_end()
             for piece in pieces or ():

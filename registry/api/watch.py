@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from httpd.streams.events import EventStreams, StreamBroken
-from registry.errors import NotLoaded, StoreUnavailable, TooManyReaders
+from registry.errors import NotLoaded, StoreUnavailable
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.filters import Filters
 from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
@@ -69,13 +69,11 @@ class Watch:
         return len(self._streams)
 
     async def respond(self, request: web.Request, filters: Filters) -> web.StreamResponse:
-        """Answer 200 with events until the client leaves, the keys are reloaded or reads fail.
+        """Answer 200 with events until the client leaves, its key is revoked or reads fail.
 
-        Raises StoreUnavailable, NotLoaded, TooManyReaders.
+        Raises StoreUnavailable, NotLoaded, NoPlace.
         """
         await self._queries.prepare_read()
-        if len(self._streams) >= MAX_WATCHERS:
-            raise TooManyReaders(f"{MAX_WATCHERS} clients watch at present; ask again")
         return await self._streams.respond(request, WatchCursor(self, filters))
 
     def position_of(self, event_id: str) -> Position | None:

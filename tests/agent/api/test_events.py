@@ -124,11 +124,19 @@ async def test_who_has_an_event_that_is_not_known_gets_reset_and_what_comes(
 
 async def test_only_so_many_follow_at_a_time(tmp_path: Path) -> None:
     async with client(tmp_path) as asked:
-        streams = await asyncio.gather(*(asked.get("/v1/events") for _ in range(MAX_READERS)))
+        most = MAX_READERS * 4 // 5
+        streams = await asyncio.gather(*(asked.get("/v1/events") for _ in range(most)))
         refused = await asked.get("/v1/events")
 
         assert {each.status for each in streams} == {200}
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        assert f"the key `reader` has {most} of the {MAX_READERS} places" in await refused.text()
+        # An operator still gets in.
+        streams += await asyncio.gather(
+            *(asked.get("/v1/events", key=OPERATOR) for _ in range(MAX_READERS - most))
+        )
+        assert {each.status for each in streams} == {200}
+        assert (await asked.get("/v1/events", key=OPERATOR)).status == 503
         for each in streams:
             each.close()
 

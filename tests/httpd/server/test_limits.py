@@ -17,6 +17,8 @@ from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS
 from config.agent import AgentSettings
 from config.registry import RegistrySettings
 from httpd import bodies
+from httpd.errors import STATUS_BY_ERROR as COMMON_STATUS
+from httpd.errors import NoPlace
 from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.handshakes import MAX_HANDSHAKES
@@ -85,10 +87,11 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             message.MAX_BODY_BYTES / 2**20,
             STATUS_BY_ERROR[ChangesTooFast],
         ],
-        "clients that watch": [MAX_WATCHERS],
+        "clients that watch": [MAX_WATCHERS, MAX_WATCHERS * 4 / 5, COMMON_STATUS[NoPlace]],
         "clients that follow an agent's events": [
             MAX_READERS,
-            status_of(TooManyStreams),
+            MAX_READERS * 4 / 5,
+            COMMON_STATUS[NoPlace],
             MAX_EVENTS,
         ],
         "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS],

@@ -31,6 +31,13 @@ from tests.support.waiting import async_until
 OPERATOR = "operator-key-0123456789"
 READER = "reader-key-0123456789"
 WRITER = "writer-key-0123456789"
+SCRAPER = "scraper-key-0123456789"
+KEYS = [
+    (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
+    (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+    (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
+    (fingerprint(SCRAPER), Caller("scraper", frozenset({"scrape"}))),
+]
 DEFAULTS = AppDefaults(
     bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, healthy_seconds=3, cpu=50, memory=32
 )
@@ -218,19 +225,14 @@ def application(
     metrics: CollectorRegistry,
     log: Any,
     upload_idle_seconds: float = 30,
+    keyring: Keyring | None = None,
 ) -> web.Application:
     """Build the application of an agent as the daemon does."""
     return build_application(
         apps,
         usage=lambda: UsageSamples(step_seconds=60, until=None, apps=[]),
         hostname="web-1.example.com",
-        keyring=Keyring(
-            [
-                (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
-                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
-                (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
-            ]
-        ),
+        keyring=keyring or Keyring(KEYS),
         metrics=metrics,
         request_metrics=recorded_metrics("agent", metrics),
         open_metrics=False,
@@ -247,9 +249,10 @@ async def served(
     metrics: CollectorRegistry,
     log: Any,
     upload_idle_seconds: float = 30,
+    keyring: Keyring | None = None,
 ) -> AsyncIterator[str]:
     """Serve the API of the agent on 127.0.0.1; yield its address."""
-    app = application(apps, metrics, log, upload_idle_seconds)
+    app = application(apps, metrics, log, upload_idle_seconds, keyring)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:

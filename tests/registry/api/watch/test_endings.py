@@ -4,8 +4,14 @@ import asyncio
 
 import pytest
 
+from httpd.auth import Caller, fingerprint
 from registry.errors import StoreUnavailable
-from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
+from tests.support.registry.in_process import (
+    OPS,
+    READER,
+    InProcessRegistry,
+    in_process_registry,
+)
 from tests.support.registry.load.watcher import Watcher
 from tests.support.registry.watching import forget_changes
 from tests.support.waiting import async_until
@@ -16,15 +22,21 @@ WATCH = (
 
 
 @pytest.mark.slow
-async def test_new_keys_end_a_watch(registry: InProcessRegistry) -> None:
+async def test_a_watch_ends_with_its_key_and_outlives_other_keys(
+    registry: InProcessRegistry,
+) -> None:
     watcher = Watcher(registry.address)
     following = asyncio.create_task(watcher.follow())
     await watcher.until(lambda seen: seen.events)
 
-    registry.keyring.replace([], derived=None)
-    registry.components.wakeups.notify()
+    registry.keyring.replace([(fingerprint(OPS), Caller("renamed", frozenset({"read", "write"})))])
+    await registry.post("web-1")
+    await watcher.until(lambda seen: "web-1" in seen.nodes)
+
+    registry.keyring.replace([(fingerprint(READER), Caller("renamed", frozenset({"read"})))])
 
     await asyncio.wait_for(following, 60)
+    assert watcher.cut_events == 0
 
 
 @pytest.mark.slow
