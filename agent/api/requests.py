@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from agent.apps.runner.runner import Requester
-from agent.apps.views.apps import AppSpecT, AppState, without_env_values
+from agent.apps.views.apps import AppSpecT, AppState, without_secrets
 from agent.model import APP_NAME_PATTERN
 from httpd import bodies
 from httpd.auth import Caller, caller
@@ -53,13 +53,13 @@ def only_app_name(request: web.Request, *allowed: str) -> str:
 
 
 def may_write(client: Caller) -> bool:
-    """Return whether a key may change apps, and see the values in their environment."""
+    """Return whether a key may change apps, and see what may hold their secrets."""
     return "write" in client.allow
 
 
 def redacted(client: Caller, view: AppSpecT) -> AppSpecT:
     """Return the part of a view that a key may see."""
-    return view if may_write(client) else without_env_values(view)
+    return view if may_write(client) else without_secrets(view)
 
 
 def requester(request: web.Request) -> Requester:

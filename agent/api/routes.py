@@ -1,8 +1,9 @@
 """The handlers of /v1/apps: each reads the request, makes one call and answers.
 
 An app is answered as the JSON of AppView: ``cpu`` in percent of one core, ``memory`` in MiB, times
-in RFC 3339, and null for each value of ``env`` unless the key may write. Errors are answered with
-the status of ``agent.api.errors`` and ``{"message": TEXT}``.
+in RFC 3339. Unless the key may write, each value of ``env`` and each command is null, and a process
+is named by its program alone. Errors are answered with the status of ``agent.api.errors`` and
+``{"message": TEXT}``.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from agent.api.data import UPLOAD_IDLE_SECONDS, DataTransfers
 from agent.api.events import EventsApi
 from agent.api.streams import LogStreams
 from agent.apps.service.apps import Apps
+from agent.apps.views.apps import without_arguments
 from agent.engine.api.single_flight import SingleFlight
 from httpd import bodies
 from httpd.auth import caller
@@ -106,12 +108,15 @@ class AppsApi:
 
     async def processes(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/processes with 200 and a list, empty unless the app runs."""
-        name = requests.only_app_name(request)
+        name, may_write = requests.only_app_name(request), requests.may_write(caller(request))
 
         async def encoded() -> bytes:
-            return msgspec.json.encode(await self._apps.processes(name))
+            processes = await self._apps.processes(name)
+            return msgspec.json.encode(
+                processes if may_write else list(map(without_arguments, processes))
+            )
 
-        return await self._shared(("processes", name), encoded)
+        return await self._shared(("processes", may_write, name), encoded)
 
     async def stats(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/stats with 200 and Stats.

@@ -59,8 +59,9 @@ def changes_of(step: Step) -> list[str]:
 def _change(name: str, before: Any, after: Any) -> str:
     if name == "env" and isinstance(after, dict):
         known = before if isinstance(before, dict) else {}
-        names = {*known, *after}
-        return f"env: {', '.join(sorted(n for n in names if known.get(n) != after.get(n)))}"
+        both = known.keys() & after.keys()
+        changed = {each for each in both if known[each] not in (None, after[each])}
+        return f"env: {', '.join(sorted((known.keys() ^ after.keys()) | changed))}"
     return f"{name}: {_shown(before)} -> {_shown(after)}"
 
 
@@ -121,7 +122,8 @@ async def _update(
     added = [each for each in wanted if each not in labels]
     removed = [each for each in labels if each not in wanted]
     if not (fields or added or removed):
-        return Step(node, app, "none", note=_trouble(record))
+        notes = [_trouble(record), _not_compared(app.fields, record)]
+        return Step(node, app, "none", note="; ".join(filter(None, notes)) or None)
     note = None
     if fields:
         plan = await agent.update(app.name, fields, dry_run=True)
@@ -139,24 +141,57 @@ def _trouble(record: Mapping[str, Any]) -> str | None:
     return f"it is unhealthy{reason}" if record.get("healthy") is False else None
 
 
+def _not_compared(wanted: Mapping[str, Any], record: Mapping[str, Any]) -> str | None:
+    """Return which of the given fields are hidden from a key that may only read."""
+    hidden = [name for name in wanted if _is_hidden(name, wanted[name], record.get(name))]
+    return f"not compared, as this key may not see it: {', '.join(hidden)}" if hidden else None
+
+
+def _is_hidden(name: str, wanted: Any, now: Any) -> bool:
+    """Return whether a part of what is wanted is null in the record, which means unknown there."""
+    if name == "command":
+        return now is None
+    if not (isinstance(now, dict) and isinstance(wanted, dict)):
+        return False
+    if name == "env":
+        return None in now.values()
+    return name == "health" and "command" in wanted and _is_command_hidden(now)
+
+
+def _is_command_hidden(check: Mapping[str, Any]) -> bool:
+    """Return whether the command of a check is hidden: it asks for no path, so it runs one."""
+    return check.get("path") is None and check.get("command") is None
+
+
 def _differing(wanted: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the given fields that are not so already. An agent adds defaults to a mapping.
 
-    A 0 leaves a port, cpu and memory as they are.
+    A 0 leaves a port, cpu and memory as they are. What is hidden is not known to differ.
     """
     for name, value in wanted.items():
         now = record.get(name)
         is_left = value == 0 and name in ("http_port", "ssh_port", "cpu", "memory")
-        is_health = name == "health" and _has(now, value)
-        if not is_left and not is_health and now != value:
+        if not is_left and not _is_so(name, value, now):
             yield name, value
+
+
+def _is_so(name: str, wanted: Any, now: Any) -> bool:
+    """Return whether a field is as it is wanted, as far as the key may see it."""
+    if name == "health":
+        return _has(now, wanted) or now == wanted
+    if name == "env" and isinstance(now, dict) and isinstance(wanted, dict):
+        return now.keys() == wanted.keys() and all(now[key] in (None, wanted[key]) for key in now)
+    return _is_hidden(name, wanted, now) or bool(now == wanted)
 
 
 def _has(now: Any, wanted: Any) -> bool:
     """Return whether a check of the record has what is wanted, beside its defaults."""
     if not (isinstance(now, dict) and isinstance(wanted, dict)):
         return False
-    return all(now.get(key) == each for key, each in wanted.items())
+    is_hidden = _is_command_hidden(now)
+    return all(
+        now.get(key) == each or (key == "command" and is_hidden) for key, each in wanted.items()
+    )
 
 
 async def carry_out(session: Session, step: Step) -> None:

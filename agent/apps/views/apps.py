@@ -1,6 +1,7 @@
 """The record of an app: its fields, and its state at the engine."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from agent.engine.models import (
     Container,
     Health,
     InspectedContainer,
+    Process,
 )
 from agent.model import App, AppSpec, rfc3339, spec_values
 
@@ -122,9 +124,17 @@ def full(
     )
 
 
-def without_env_values(record: AppSpecT) -> AppSpecT:
-    """Hide the values of the environment from those who may only read."""
-    return msgspec.structs.replace(record, env=dict.fromkeys(record.env))
+def without_secrets(record: AppSpecT) -> AppSpecT:
+    """Hide from those who may only read what may hold secrets: values of `env`, and commands."""
+    health = record.health and msgspec.structs.replace(record.health, command=None)
+    return msgspec.structs.replace(
+        record, env=dict.fromkeys(record.env), command=None, health=health
+    )
+
+
+def without_arguments(process: Process) -> Process:
+    """Hide the arguments of a process, which may hold secrets."""
+    return replace(process, command="".join(process.command.split(maxsplit=1)[:1]))
 
 
 def with_check(record: AppView, why_unhealthy: str | None) -> AppView:

@@ -45,7 +45,10 @@ async def api(tmp_path: Path, aiohttp_client: AiohttpClient) -> AsyncIterator[Ap
     log = LogCapture()
     bound = structlog.wrap_logger(None, processors=[log])
     async with running_apps(tmp_path, FakeEngine(), log, defaults=AT_ONCE) as apps:
-        await apps.create(NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}), ASKER)
+        await apps.create(
+            NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}, command=("serve", "s3cret")),
+            ASKER,
+        )
         await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
         yield Api(apps, await aiohttp_client(application(apps, new_metrics(), bound)))
 
@@ -64,7 +67,9 @@ async def test_the_history_is_the_newest_first_and_hides_the_environment_from_re
     assert (newest["changed"], newest["rollback_to"]) == (["image", "image_id"], None)
     assert [each["env"] for each in history] == [{"TOKEN": "s3cret"}] * 2
     assert [each["env"] for each in hidden] == [{"TOKEN": None}] * 2
-    assert [{**each, "env": None} for each in hidden] == [{**each, "env": None} for each in history]
+    assert [each["command"] for each in hidden] == [None, None]
+    unseen = {"env": None, "command": None}
+    assert [{**each, **unseen} for each in hidden] == [{**each, **unseen} for each in history]
 
 
 @pytest.mark.parametrize("body", [None, b"", b"{}", b'{"revision": 1}'])

@@ -100,15 +100,17 @@ def test_records_are_documented_as_they_are_with_the_nulls_that_are_put_into_the
     # For a key that may only read, and in the plan of an image that would be pulled.
     env = "env.*: it cannot be null"
 
-    assert differences(document, "App", AppView) == [f"App.{env}"]
+    command = "command: it cannot be null"
+    assert differences(document, "App", AppView) == [f"App.{env}", f"App.{command}"]
     assert differences(document, "Plan", Plan) == [
         f"Plan.app.{env}",
+        f"Plan.app.{command}",
         "Plan.app.volumes: it cannot be null",
     ]
     revision = differences(document, "Revision", Revision)
-    assert revision[0] == f"Revision.{env}"
+    assert revision[:2] == [f"Revision.{env}", f"Revision.{command}"]
     # Not every operation makes a revision.
-    assert all(each.startswith("Revision.operation:") for each in revision[1:])
+    assert all(each.startswith("Revision.operation:") for each in revision[2:])
 
 
 def test_all_states_of_an_app_are_in_it(document: Any) -> None:

@@ -68,6 +68,38 @@ def file(tmp_path: Path) -> AppsFile:
     return AppsFile(tmp_path / "apps.yml")
 
 
+async def test_what_a_key_may_not_see_is_unknown_and_not_different(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    hidden: dict[str, Any] = {
+        **RECORD,
+        "env": {"MODE": None, "path": None},
+        "command": None,
+        "health": {"path": None, "command": None, "retries": 3},
+    }
+    wanted = FILE.replace("health: {path: /}", "health: {command: [check]}\n    command: [serve]")
+    file.write(wanted)
+    agent.answers["GET", SHOP] = hidden
+    agent.answers["PUT", SHOP] = PLAN
+    note = "not compared, as this key may not see it: env, health, command"
+
+    for command in ("diff", "apply"):
+        done = await rollcall(command, "-f", str(file), "-o", "json")
+
+        assert done.status == 0, done.err
+        (step,) = json.loads(done.out)
+        assert (step["step"], step["note"]) == ("none", note)
+    assert agent.changes() == []
+
+    # What can be seen to differ does: the name of a variable, or another kind of check.
+    file.write(wanted.replace("MODE: live", "NODE: live"))
+    differs = await rollcall("diff", "-f", str(file), "-o", "json")
+    assert json.loads(differs.out)[0]["changes"] == ["env: MODE, NODE"]
+    file.write(FILE)
+    differs = await rollcall("diff", "-f", str(file), "-o", "json")
+    assert json.loads(differs.out)[0]["changes"][0].startswith("health: ")
+
+
 async def test_what_is_as_the_file_says_is_left_alone(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:

@@ -1,20 +1,31 @@
 """What a key may ask of an agent: GET with `read`, every other method with `write`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
-from agent.model import NewApp
+from agent.engine.models import Process
+from agent.model import HealthCheck, NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import READER, WRITER, application
+from tests.support.agent.in_process import OPERATOR, READER, WRITER, application
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 APPS = "/v1/apps"
 OF_APP = ("", "/history", "/processes", "/stats", "/logs", "/events", "/data")
+PROCESS = Process(
+    pid=7,
+    ppid=1,
+    user="app",
+    cpu_percent=0.0,
+    memory_bytes=1,
+    elapsed_seconds=1,
+    command="serve --key s3cret",
+)
 READS = ("/v1/events", APPS, *[f"{APPS}/web{path}" for path in OF_APP])
 
 
@@ -44,3 +55,38 @@ async def test_a_key_that_may_only_write_changes_apps_and_reads_none(
         assert (await ask("GET", f"{APPS}/web", READER))[0] == 200
         assert (await ask("PUT", f"{APPS}/web/start", READER))[0] == 403
         assert (await apps.get("web")).state == "exited"
+
+
+class PsEngine(FakeEngine):
+    """An engine with one process in each container."""
+
+    async def processes(self, container_id: str) -> list[Process]:
+        self._find(container_id)
+        return [PROCESS]
+
+
+@pytest.mark.slow
+async def test_a_key_that_may_only_read_sees_no_command_with_its_arguments(
+    tmp_path: Path, aiohttp_client: AiohttpClient
+) -> None:
+    log = LogCapture()
+    bound = structlog.wrap_logger(None, processors=[log])
+    async with running_apps(tmp_path, PsEngine(), log, defaults=AT_ONCE) as apps:
+        client = await aiohttp_client(application(apps, new_metrics(), bound))
+        check = HealthCheck(command=("check", "s3cret"))
+        wanted = NewApp(name="web", image=IMAGE, command=("serve", "s3cret"), health=check)
+        await apps.create(wanted, ASKER)
+
+        async def get(path: str, key: str) -> Any:
+            response = await client.get(f"{APPS}{path}", headers={"Authorization": key})
+            return await response.json()
+
+        for record in (await get("/web", READER), *(await get("", READER))):
+            assert record["command"] is None
+            assert record["health"]["command"] is None
+            assert record["health"]["retries"] == 3
+        assert (await get("/web", OPERATOR))["command"] == ["serve", "s3cret"]
+        assert (await get("/web", OPERATOR))["health"]["command"] == ["check", "s3cret"]
+        assert [each["command"] for each in await get("/web/processes", READER)] == ["serve"]
+        both = [await get("/web/processes", key) for key in (OPERATOR, READER)]
+        assert [each["command"] for (each,) in both] == ["serve --key s3cret", "serve"]

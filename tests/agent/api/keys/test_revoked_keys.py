@@ -61,6 +61,7 @@ class EndlessEngine(FakeEngine):
         await asyncio.Event().wait()
 
     async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
+        self._find(container_id)
         async for _ in tar:
             self.is_filling = True
 
@@ -107,8 +108,7 @@ async def test_a_stream_is_cut_off_with_the_key_that_opened_it(
         agent.keyring.replace([*NOW[change], (fingerprint(READER), Caller("reader", ALL))])
 
         with pytest.raises(ClientError):
-            while await stream.content.readany():
-                pass
+            await stream.read()
         stream.close()
 
 
