@@ -18,6 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
+from agent.api.bounds import permits
 from agent.api.data import UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
@@ -297,6 +298,7 @@ def build_application(
             *access_routes("agent", version=VERSION, hostname=hostname),
         ],
         keyring=keyring,
+        permits=permits,
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,

@@ -133,7 +133,7 @@ class AgentConfiguration:
         texts = self._secrets.keys(keys)
         self.settings = msgspec.structs.replace(self.settings, keys=())
         return [
-            (fingerprint(text), Caller(key.name, frozenset(key.allow)))
+            (fingerprint(text), Caller(key.name, frozenset(key.allow), apps=key.apps))
             for text, key in zip(texts, keys, strict=True)
         ]
 

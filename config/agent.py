@@ -1,5 +1,6 @@
 """The settings of the agent."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -9,16 +10,35 @@ from config.address import MAX_PORT
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 HTTP_SCHEMES = ("http://", "https://")
+# Of the characters of an app's name, and those of shell patterns.
+APP_PATTERN = re.compile(r"[a-z0-9_.*?\[\]!-]{1,63}")
 
 
 class AgentKey(Secret, frozen=True, kw_only=True):
     """An API key and its permissions.
 
     ``scrape`` is GET of the metrics, ``read`` is every GET, and ``write`` is every other method.
+    With ``apps`` the key is only for the apps whose names match one of these shell patterns.
     """
 
     name: str
     allow: Annotated[tuple[Literal["scrape", "read", "write"], ...], msgspec.Meta(min_length=1)]
+
+    apps: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+
+    def mistakes(self) -> Iterator[str]:
+        """Require that ``apps`` bounds something, and that apps can have such names."""
+        yield from super().mistakes()
+        if self.apps is None:
+            return
+        if "scrape" in self.allow:
+            yield (
+                "`apps` and an `allow` with scrape do not go together:"
+                " the metrics tell of all apps; give the scraper a key of its own"
+            )
+        for pattern in self.apps:
+            if APP_PATTERN.fullmatch(pattern) is None:
+                yield f"`apps` holds `{pattern}`, which matches no app; write such as shop, shop-*"
 
 
 class NodeSettings(Settings, frozen=True, kw_only=True):

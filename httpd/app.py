@@ -83,6 +83,7 @@ def access_routes(daemon: str, *, version: str, hostname: str | None = None) -> 
             {
                 "name": client.name,
                 "allow": sorted(client.allow),
+                "apps": client.apps,
                 "daemon": daemon,
                 "version": version,
                 "hostname": hostname,

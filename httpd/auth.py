@@ -15,14 +15,21 @@ METRICS = "/metrics"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a key. ``allow`` is what it may do, ``nodes`` for which hosts (patterns)."""
+    """The owner of a key.
+
+    ``allow`` is what it may do, ``nodes`` for which hosts (patterns), and ``apps`` for which apps,
+    None for all of them.
+    """
 
     name: str
     allow: frozenset[str]
     nodes: tuple[str, ...] = ("*",)
+    apps: tuple[str, ...] | None = None
 
     def permits_all_of(self, other: "Caller") -> bool:
-        """Return whether this key may read all that another may."""
+        """Return whether this key may read all that another may, as their patterns say."""
+        if self.apps is not None and (other.apps is None or set(other.apps) - set(self.apps)):
+            return False
         return other.allow <= self.allow
 
 

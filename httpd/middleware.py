@@ -132,6 +132,8 @@ class Middleware:
 
 def _permissions_text(caller: Caller) -> str:
     text = f"the key `{caller.name}` allows {', '.join(sorted(caller.allow))}"
+    if caller.apps is not None:
+        return f"{text} of the apps {', '.join(caller.apps)}"
     return text if caller.nodes == ("*",) else f"{text} of the nodes {', '.join(caller.nodes)}"
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from agent.api import requests
+from agent.api import bounds, requests
 from agent.api.data import DataTransfers
 from agent.api.fields import decode_fields
 from agent.apps.runner.runner import Requester
@@ -89,6 +89,7 @@ class ChangesApi:
     async def create(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""
         new_app = decode_fields(bodies.request_body(request), self._new_app_decoder)
+        bounds.check_name(caller(request), new_app.name)
 
         async def create(apps: Apps, requester: Requester) -> AppView:
             return await apps.create(new_app, requester)
@@ -170,6 +171,7 @@ class ChangesApi:
     async def add_label(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
         name, label = requests.app_name(request), self._label(request)
+        bounds.check_label(caller(request), label)
 
         async def add(apps: Apps, requester: Requester) -> AppView:
             return await apps.add_label(name, label, requester)
@@ -223,12 +225,13 @@ class ChangesApi:
         With ``?dry_run=true``, answer with what it would do.
         """
         client, requester = caller(request), requests.requester(request)
-        if requests.dry_run(request, *change.parameters):
-            plan = await self._apps.plan(
-                change.name, requester, change.carry_out, ends_pulls=change.ends_pulls
-            )
-            return bodies.json_response(plan)
-        view = await change.carry_out(self._apps, requester)
+        with bounds.naming_no_others(client):
+            if requests.dry_run(request, *change.parameters):
+                plan = await self._apps.plan(
+                    change.name, requester, change.carry_out, ends_pulls=change.ends_pulls
+                )
+                return bodies.json_response(plan)
+            view = await change.carry_out(self._apps, requester)
         if view is None:
             return bodies.message_response(done)
         body = requests.redacted(client, view)

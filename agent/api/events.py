@@ -6,10 +6,12 @@ import msgspec
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
+from agent.api.bounds import is_for, without_others
 from agent.apps.repository.feed import EventFeed
-from agent.apps.views.events import event_view
+from agent.apps.views.events import EventView, event_view
 from agent.state.events import Event
 from httpd import bodies
+from httpd.auth import Caller, caller
 from httpd.streams.events import EventStreams, StreamBroken
 from httpd.streams.wakeups import Wakeups
 
@@ -40,14 +42,18 @@ class EventsApi:
         all known, or it sends none, it gets `reset` first.
         """
         bodies.query(request, ())
-        return await self._streams.respond(request, FeedCursor(self._feed))
+        return await self._streams.respond(request, FeedCursor(self._feed, caller(request)))
 
 
 class FeedCursor:
-    """The position of one client in the events; it has taken all up to a number."""
+    """The position of one client in the events; it has taken all up to a number.
 
-    def __init__(self, feed: EventFeed) -> None:
+    It gets those of the apps that its key is for.
+    """
+
+    def __init__(self, feed: EventFeed, client: Caller) -> None:
         self._feed = feed
+        self._client = client
         self._position = self._taken = feed.last
 
     @property
@@ -67,7 +73,12 @@ class FeedCursor:
         if events is None:
             raise StreamBroken
         self._position += len(events)
-        return [b"".join(map(_encoded, events))] if events else None
+        sent = [self._encoded(event) for event in events if is_for(self._client, event.app)]
+        return [b"".join(sent)] if sent else None
+
+    def _encoded(self, event: Event) -> bytes:
+        shown = shown_event(self._client, event_view(event))
+        return _event("app", event.id.encode(), msgspec.json.encode(shown))
 
     def taken(self) -> None:
         """Record that the client has taken the events up to the position."""
@@ -82,8 +93,11 @@ class FeedCursor:
         return self._taken >= self._feed.first
 
 
-def _encoded(event: Event) -> bytes:
-    return _event("app", event.id.encode(), msgspec.json.encode(event_view(event)))
+def shown_event(client: Caller, event: EventView) -> EventView:
+    """Return an event as a key may see it."""
+    if event.message is None:
+        return event
+    return msgspec.structs.replace(event, message=without_others(client, event.message))
 
 
 def _event(kind: str, event_id: bytes, data: bytes) -> bytes:

@@ -9,8 +9,9 @@ from typing import get_args
 import msgspec
 from aiohttp import web
 
+from agent.api.bounds import without_others
 from agent.apps.runner.runner import Requester
-from agent.apps.views.apps import AppSpecT, AppState, without_secrets
+from agent.apps.views.apps import AppSpecT, AppState, AppView, without_secrets
 from agent.model import APP_NAME_PATTERN
 from httpd import bodies
 from httpd.auth import Caller, caller
@@ -59,6 +60,9 @@ def may_write(client: Caller) -> bool:
 
 def redacted(client: Caller, view: AppSpecT) -> AppSpecT:
     """Return the part of a view that a key may see."""
+    if isinstance(view, AppView) and view.message is not None:
+        message = without_others(client, view.message)
+        view = msgspec.structs.replace(view, message=message)
     return view if may_write(client) else without_secrets(view)
 
 
@@ -72,7 +76,13 @@ def requester(request: web.Request) -> Requester:
             respond_async = True
         elif name.strip().lower() == "wait" and re.fullmatch(r"[0-9]{1,9}", value):
             wait = min(int(value), MAX_WAIT_SECONDS)
-    return Requester(name=caller(request).name, wait_seconds=wait, respond_async=respond_async)
+    client = caller(request)
+    return Requester(
+        name=client.name,
+        wait_seconds=wait,
+        respond_async=respond_async,
+        picked_ports_only=client.apps is not None,
+    )
 
 
 def states(values: list[str]) -> list[str]:

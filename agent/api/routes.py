@@ -13,15 +13,16 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from agent.api import requests
+from agent.api.bounds import is_for
 from agent.api.changes import ChangesApi
 from agent.api.data import UPLOAD_IDLE_SECONDS, DataTransfers
-from agent.api.events import EventsApi
+from agent.api.events import EventsApi, shown_event
 from agent.api.streams import LogStreams
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import without_arguments
 from agent.engine.api.single_flight import SingleFlight
 from httpd import bodies
-from httpd.auth import caller
+from httpd.auth import Caller, caller
 from httpd.bodies import BodyLimits
 
 # The body of this request is used as it arrives.
@@ -75,9 +76,11 @@ class AppsApi:
 
         async def encoded() -> bytes:
             views = await self._apps.all(labels=labels, states=states)
-            return msgspec.json.encode([requests.redacted(client, view) for view in views])
+            return msgspec.json.encode(
+                [requests.redacted(client, view) for view in views if is_for(client, view.name)]
+            )
 
-        return await self._shared(("list", requests.may_write(client), labels, states), encoded)
+        return await self._shared(client, ("list", labels, states), encoded)
 
     async def get(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME with 200 and the app."""
@@ -86,17 +89,18 @@ class AppsApi:
         async def encoded() -> bytes:
             return msgspec.json.encode(requests.redacted(client, await self._apps.get(name)))
 
-        return await self._shared(("one", requests.may_write(client), name), encoded)
+        return await self._shared(client, ("one", name), encoded)
 
     async def _shared(
-        self, what: tuple[object, ...], encoded: Callable[[], Awaitable[bytes]]
+        self, client: Caller, what: tuple[object, ...], encoded: Callable[[], Awaitable[bytes]]
     ) -> web.Response:
         """Answer equal requests at the same time with one JSON, which is encoded once.
 
-        So they take little time of the event loop, however many they are, and no change waits for
-        the engine behind them.
+        They are equal if the keys see the same, too. So they take little time of the event loop,
+        however many they are, and no change waits for the engine behind them.
         """
-        return bodies.encoded_json_response(await self._reads.share(repr(what), encoded))
+        shown = (requests.may_write(client), client.apps, what)
+        return bodies.encoded_json_response(await self._reads.share(repr(shown), encoded))
 
     async def history(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/history with 200 and a list of revisions, the newest first."""
@@ -108,15 +112,15 @@ class AppsApi:
 
     async def processes(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/processes with 200 and a list, empty unless the app runs."""
-        name, may_write = requests.only_app_name(request), requests.may_write(caller(request))
+        name, client = requests.only_app_name(request), caller(request)
 
         async def encoded() -> bytes:
             processes = await self._apps.processes(name)
-            return msgspec.json.encode(
-                processes if may_write else list(map(without_arguments, processes))
-            )
+            if not requests.may_write(client):
+                processes = list(map(without_arguments, processes))
+            return msgspec.json.encode(processes)
 
-        return await self._shared(("processes", may_write, name), encoded)
+        return await self._shared(client, ("processes", name), encoded)
 
     async def stats(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/stats with 200 and Stats.
@@ -128,7 +132,7 @@ class AppsApi:
         async def encoded() -> bytes:
             return msgspec.json.encode(await self._apps.stats(name))
 
-        return await self._shared(("stats", name), encoded)
+        return await self._shared(caller(request), ("stats", name), encoded)
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """Answer GET /v1/apps/NAME/logs with 200 and the app's output as a stream of plain text.
@@ -147,12 +151,13 @@ class AppsApi:
 
     async def events(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/events with 200 and its last events, the oldest first."""
-        name = requests.only_app_name(request)
+        name, client = requests.only_app_name(request), caller(request)
 
         async def encoded() -> bytes:
-            return msgspec.json.encode(await self._apps.events(name))
+            events = await self._apps.events(name)
+            return msgspec.json.encode([shown_event(client, event) for event in events])
 
-        return await self._shared(("events", name), encoded)
+        return await self._shared(client, ("events", name), encoded)
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         """Answer GET /v1/apps/NAME/data with 200 and the app's data as a tar.

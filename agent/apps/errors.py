@@ -78,6 +78,10 @@ class PortInUse(AppError):
         self.fact = fact
 
 
+class PortForbidden(AppError):
+    """The key may give apps only ports from which the agent picks."""
+
+
 class NoFreePort(AppError):
     """No port of the configured range is free."""
 

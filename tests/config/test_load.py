@@ -115,6 +115,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
         ("log: {level: loud}", "allowed here: debug, error, info, warning"),
         ("keys: [{name: a, value: b, allow: []}]", "keys[0].allow: Expected"),
         ("keys: [{name: a, value: b, file: c, allow: [read]}]", "keys[0]: give either"),
+        ("keys: [{name: a, value: b, allow: [read], apps: [a]}]", "keys[0].apps: unknown setting"),
         ("keys: [{name: a, allow: [read]}]", "keys[0]: give either `value` or `file`"),
         ("nodes: {stale_after_seconds: '90'}", "nodes.stale_after_seconds: Expected `int`"),
         ("nodes: {stale_after_seconds: 1.5}", "nodes.stale_after_seconds: Expected `int`"),
@@ -158,6 +159,12 @@ def test_a_wrong_setting_is_refused_with_its_path_and_what_is_right(
         ("registries: [{url: 'http://a', key_file: k, certificate: c}]", "go together"),
         ("registries: [{url: 'http://a'}]", "missing required field `key_file`"),
         ("keys: [{name: a, value: b, allow: [register]}]", "allowed here: read, scrape, write"),
+        ("keys: [{name: a, value: b, allow: [read, scrape], apps: [a]}]", "do not go together"),
+        ("keys: [{name: a, value: b, allow: [read], apps: []}]", "keys[0].apps: Expected"),
+        (
+            "keys: [{name: a, value: b, allow: [read], apps: [Shop]}]",
+            "`Shop`, which matches no app",
+        ),
     ],
 )
 def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: str) -> None:

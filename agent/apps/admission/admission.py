@@ -1,6 +1,6 @@
 """Checks before an operation, and the choice of ports and limits that were left out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from agent.apps.admission.validation import (
     check_new_app,
 )
 from agent.apps.defaults import AppDefaults
-from agent.apps.errors import AppExists, MemoryPromised, NameTaken
+from agent.apps.errors import AppExists, MemoryPromised, NameTaken, PortForbidden
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import Container, EngineInfo
 from agent.engine.protocol import Engine
@@ -48,18 +48,22 @@ class Admission:
         if self._repository.find(name) is not None:
             raise AppExists(f"there is an app `{name}` already; choose another name")
 
-    async def new_app(self, wanted: NewApp, *, now: float) -> App:
+    async def new_app(self, wanted: NewApp, *, now: float, picked_ports_only: bool) -> App:
         """Return the app to create, with ports and limits where none are asked for.
 
         ``now`` is the Unix time of its creation.
 
         Raises:
-            InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, MemoryPromised: it
-                cannot be created.
+            InvalidApp, AppExists, NameTaken, PortInUse, PortForbidden, NoFreePort, DiskFull,
+            MemoryPromised: it cannot be created.
 
         """
         check_new_app(wanted)
-        self._check_allowed(given_values(wanted))
+        values = given_values(wanted)
+        self._check_allowed(values)
+        if picked_ports_only:
+            asked = (values.get("ssh_port"), values.get("http_port"))
+            self._check_picked(port for port in asked if port)
         self.check_name(wanted.name)
         host = await self._engine.info()
         await self._disk.check(host.data_root)
@@ -100,29 +104,39 @@ class Admission:
         return App(**{**limits, **values}, created_at=created_at)
 
     async def changed_app(
-        self, app: App, changes: AppChanges, *, container: Container | None
+        self,
+        app: App,
+        changes: AppChanges,
+        *,
+        container: Container | None,
+        picked_ports_only: bool,
     ) -> App:
         """Return the app as valid changes make it; its ``container`` holds its present ports.
 
         Raises:
-            InvalidApp, PortInUse, MemoryPromised: it cannot be changed so.
+            InvalidApp, PortInUse, PortForbidden, MemoryPromised: it cannot be changed so.
 
         """
         target = msgspec.structs.replace(app, **given_values(changes))
         if target.image != app.image:
             target = msgspec.structs.replace(target, image_id=None, image_digest=None)
-        host = await self._check_change(app, target, container)
+        host = await self._check_change(app, target, container, picked_ports_only=picked_ports_only)
         if target.memory > app.memory:
             self._check_promised(target, host)
         return target
 
     async def rolled_back_app(
-        self, app: App, revision: Revision, *, container: Container | None
+        self,
+        app: App,
+        revision: Revision,
+        *,
+        container: Container | None,
+        picked_ports_only: bool,
     ) -> App:
         """Return the app with the fields and the image of a revision, checked as a change is.
 
         Raises:
-            InvalidApp, PortInUse: it cannot be brought back.
+            InvalidApp, PortInUse, PortForbidden: it cannot be brought back.
 
         """
         fields = [field for field, kind in FIELD_KINDS.items() if kind is not FieldKind.FIXED]
@@ -134,10 +148,12 @@ class Admission:
             target = msgspec.structs.replace(
                 target, image_id=revision.image_id, image_digest=revision.digest
             )
-        await self._check_change(app, target, container)
+        await self._check_change(app, target, container, picked_ports_only=picked_ports_only)
         return target
 
-    async def _check_change(self, app: App, target: App, container: Container | None) -> EngineInfo:
+    async def _check_change(
+        self, app: App, target: App, container: Container | None, *, picked_ports_only: bool
+    ) -> EngineInfo:
         values = {field: getattr(target, field) for field in FIELD_KINDS}
         self._check_allowed(
             {field: value for field, value in values.items() if value != getattr(app, field)}
@@ -145,11 +161,22 @@ class Admission:
         host = await self._engine.info()
         check_fits_host(target, host, before=app)
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
+        if picked_ports_only:
+            self._check_picked(new_ports)
         if new_ports:
             containers = await self._ports.published()
             for port in sorted(new_ports):
                 self._ports.check(app.name, port, containers, container.id if container else None)
         return host
+
+    def _check_picked(self, ports: Iterable[int]) -> None:
+        allowed = self._defaults.ports
+        for port in sorted(ports):
+            if port not in allowed:
+                raise PortForbidden(
+                    f"port {port} is none of {allowed[0]}-{allowed[-1]} (`apps.ports`), from which"
+                    " a key for some apps chooses; name one of these, or 0 for a free one"
+                )
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""

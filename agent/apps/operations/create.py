@@ -51,7 +51,9 @@ class CreateOperation:
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
-        app = await self._admission.new_app(wanted, now=job.header.since)
+        app = await self._admission.new_app(
+            wanted, now=job.header.since, picked_ports_only=job.picked_ports_only
+        )
         entry = CreateEntry(header=job.header, target=app)
         await job.commit(entry)
         await self._carry_out(job, entry)

@@ -48,6 +48,7 @@ class RollbackOperation:
         Raises:
             RevisionNotFound, NoRevisionBefore: there is none.
             RollbackRefused: the host or the settings do not allow it any more.
+            PortForbidden: the key may not give the app the ports of the revision.
             MemoryInUse, AppError, EngineError: as of an update. The app is as it was.
 
         """
@@ -66,7 +67,9 @@ class RollbackOperation:
                 await self._admission.check_disk()
             # No await between checking the ports and writing them, or another operation could
             # take them.
-            target = await self._target(app, revision, container)
+            target = await self._target(
+                app, revision, container, picked_ports_only=job.picked_ports_only
+            )
             await self._update.carry_out(job, target, container, kinds)
 
     async def _revision(self, app: App, number: int | None) -> Revision:
@@ -87,10 +90,17 @@ class RollbackOperation:
         )
 
     async def _target(
-        self, app: App, revision: Revision, container: InspectedContainer | None
+        self,
+        app: App,
+        revision: Revision,
+        container: InspectedContainer | None,
+        *,
+        picked_ports_only: bool,
     ) -> App:
         try:
-            return await self._admission.rolled_back_app(app, revision, container=container)
+            return await self._admission.rolled_back_app(
+                app, revision, container=container, picked_ports_only=picked_ports_only
+            )
         except PortInUse as error:
             raise _refused(app, revision, f"{error.fact}; free that port") from error
         except InvalidApp as error:

@@ -67,7 +67,9 @@ class UpdateOperation:
             await self._admission.check_disk()
         # No await between checking the ports and writing them, or another operation could
         # take them.
-        target = await self._admission.changed_app(app, changes, container=container)
+        target = await self._admission.changed_app(
+            app, changes, container=container, picked_ports_only=job.picked_ports_only
+        )
         if container is not None and replaces and target.image == app.image:
             target = with_image(target, container.image_id)
         if container is None:

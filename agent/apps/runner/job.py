@@ -23,14 +23,21 @@ class OperationStatus:
 class Job:
     """An operation that runs.
 
-    ``repeated`` marks another attempt at one that failed before, and was logged then.
+    ``repeated`` marks another attempt at one that failed before, and was logged then. With
+    ``picked_ports_only`` the app may get only ports from which the agent picks.
     """
 
     def __init__(
-        self, header: EntryHeader, repository: AppRepository, *, repeated: bool = False
+        self,
+        header: EntryHeader,
+        repository: AppRepository,
+        *,
+        repeated: bool = False,
+        picked_ports_only: bool = False,
     ) -> None:
         self.header = header
         self.repeated = repeated
+        self.picked_ports_only = picked_ports_only
         self.committed = asyncio.Event()
         self.done = asyncio.Event()
         self._repository = repository

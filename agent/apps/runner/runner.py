@@ -57,6 +57,7 @@ class Requester:
         wait_seconds: How long to wait for another operation of the app to end.
         respond_async: Answer as soon as the operation is in the journal.
         actor: Whether it is somebody with a key or the agent itself.
+        picked_ports_only: An app may get only ports from which the agent picks.
 
     """
 
@@ -64,6 +65,7 @@ class Requester:
     wait_seconds: float = 60
     respond_async: bool = False
     actor: Actor = "key"
+    picked_ports_only: bool = False
 
 
 # Each takes entries of the type that it is listed for.
@@ -197,11 +199,14 @@ class OperationRunner:
                 actor=requester.actor,
                 since=self._clock(),
                 background=requester.respond_async,
-            )
+            ),
+            picked_ports_only=requester.picked_ports_only,
         )
 
-    def _new_job(self, header: EntryHeader, *, repeated: bool = False) -> Job:
-        job = Job(header, self._repository, repeated=repeated)
+    def _new_job(
+        self, header: EntryHeader, *, repeated: bool = False, picked_ports_only: bool = False
+    ) -> Job:
+        job = Job(header, self._repository, repeated=repeated, picked_ports_only=picked_ports_only)
         if self._stopping_since is not None:
             job.end_pull(AgentStopping(STOPPING))
         self._jobs[header.app] = job

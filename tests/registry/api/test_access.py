@@ -65,6 +65,7 @@ async def test_a_key_is_told_what_it_allows() -> None:
         assert ops == {
             "name": "ops",
             "allow": ["read", "write"],
+            "apps": None,
             "daemon": "registry",
             "version": VERSION,
             "hostname": None,

@@ -41,6 +41,7 @@ KEYS = [
 DEFAULTS = AppDefaults(
     bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, healthy_seconds=3, cpu=50, memory=32
 )
+NO_USAGE = UsageSamples(step_seconds=60, until=None, apps=[])
 IDENTITY = "57a2c1b0-0000-4000-8000-000000000001"
 
 
@@ -226,11 +227,12 @@ def application(
     log: Any,
     upload_idle_seconds: float = 30,
     keyring: Keyring | None = None,
+    usage: UsageSamples = NO_USAGE,
 ) -> web.Application:
     """Build the application of an agent as the daemon does."""
     return build_application(
         apps,
-        usage=lambda: UsageSamples(step_seconds=60, until=None, apps=[]),
+        usage=lambda: usage,
         hostname="web-1.example.com",
         keyring=keyring or Keyring(KEYS),
         metrics=metrics,
@@ -250,9 +252,10 @@ async def served(
     log: Any,
     upload_idle_seconds: float = 30,
     keyring: Keyring | None = None,
+    usage: UsageSamples = NO_USAGE,
 ) -> AsyncIterator[str]:
     """Serve the API of the agent on 127.0.0.1; yield its address."""
-    app = application(apps, metrics, log, upload_idle_seconds, keyring)
+    app = application(apps, metrics, log, upload_idle_seconds, keyring, usage)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:
