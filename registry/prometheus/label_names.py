@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable
 # What becomes of each byte of a name in ASCII.
 _VALID = re.sub(rb"[^a-zA-Z0-9_]", b"_", bytes(range(256)))
 # The only ones beginning with two underscores that a node may set.
-_ALLOWED = ("__metrics_path__", "__scheme__")
+_ALLOWED = ("__metrics_path__",)
+SCHEME = "__scheme__"
+SAFE_SCHEME = "https"  # with another one, Prometheus would send the key of its job in the clear
 _ALLOWED_PREFIX = "__param_"
 _RESERVED = ("job", "instance")
 # Set by the registry alone; settings cannot allow them.
@@ -20,14 +22,14 @@ def sanitize(name: str) -> str:
     return f"_{sanitized}" if sanitized[:1].isdigit() else sanitized
 
 
-def is_reserved(name: str, allowed: Collection[str]) -> bool:
-    """Return whether a node may not set this label, whose name is sanitized already.
+def is_reserved(name: str, value: str, allowed: Collection[str]) -> bool:
+    """Return whether a node may not set this label so; its name is sanitized already.
 
     It could take over another's series, change the scrape rate or forge the registry's labels.
     """
     if name.startswith(_REGISTRY_PREFIXES):
         return True
-    if name in allowed or name in _ALLOWED:
+    if name in allowed or name in _ALLOWED or (name == SCHEME and value == SAFE_SCHEME):
         return False
     return name in _RESERVED or (name.startswith("__") and (not name.startswith(_ALLOWED_PREFIX)))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
-from registry.prometheus.label_names import is_reserved, merge, sanitize
+from registry.prometheus.label_names import SAFE_SCHEME, SCHEME, is_reserved, merge, sanitize
 from registry.responses.time_slices import Steps, finish
 
 PREFIX = "prometheus:"
@@ -250,8 +250,9 @@ def _labels(
         if not name:
             text = f"label without a name left out: {item.value!a}"
             remarks.append(Remark("empty", item.key, text))
-        elif is_reserved(name, allow_labels):
-            text = f"label {item.key!a} is not for a node to set"
+        elif is_reserved(name, item.value, allow_labels):
+            only = f", except to {SAFE_SCHEME}" if name == SCHEME else ""
+            text = f"label {item.key!a} is not for a node to set{only}"
             remarks.append(Remark("held_back", item.key, text))
         else:
             if name != item.key:

@@ -69,6 +69,10 @@ def reasons(*labels: str, target_options: TargetOptions | None = None) -> list[s
         (["prometheus:web:env:1", "prometheus:web:env:2"], [(["h1:9100"], {"env": "2"})]),
         (["prometheus:web:__metrics_path__:/m"], [(["h1:9100"], {"__metrics_path__": "/m"})]),
         (["prometheus:web:__scheme__:https"], [(["h1:9100"], {"__scheme__": "https"})]),
+        (["prometheus:web:__scheme__:http"], [(["h1:9100"], {})]),
+        (["prometheus:web:__scheme__:HTTPS"], [(["h1:9100"], {})]),
+        (["prometheus:web:--scheme--:http", "prometheus:web:__scheme__:https"],
+         [(["h1:9100"], {"__scheme__": "https"})]),
         (["prometheus:web:__param_module:x"], [(["h1:9100"], {"__param_module": "x"})]),
         (["prometheus:web:job:evil"], [(["h1:9100"], {})]),
         (["prometheus:web:instance:evil"], [(["h1:9100"], {})]),
@@ -97,6 +101,14 @@ def test_labels_become_target_groups(
     labels: list[str], expected: list[tuple[list[str], dict[str, str]]]
 ) -> None:
     assert groups(*labels) == expected
+
+
+def test_a_scheme_in_the_clear_needs_to_be_allowed() -> None:
+    allowed = TargetOptions(allow_labels={"__scheme__"})
+
+    assert groups("prometheus:web:__scheme__:http", target_options=allowed) == [
+        (["h1:9100"], {"__scheme__": "http"})
+    ]
 
 
 def test_the_port_is_the_one_configured_for_the_service() -> None:
