@@ -1,5 +1,6 @@
 """The settings of the registry."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -10,6 +11,9 @@ from config.address import listen_address
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 ALL_NODES = ("*",)
+# Of the characters of hostnames, and those of shell patterns.
+HOST_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]{1,253}")
+MAX_SHOWN = 60
 SHARED_STORES = ("nats:",)  # URLs of stores that several registries share begin so
 
 
@@ -50,7 +54,9 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     After a start on a store that is new or was put back, targets are withheld for
     ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
     (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
-    (0: no limit). So many MiB of large heartbeats of one host are decoded a minute.
+    (0: no limit). So many MiB of large heartbeats of one host are decoded a minute. Hosts that
+    match ``denied``, shell patterns of hostnames, are left out of every answer, and nobody may
+    report or delete them.
     """
 
     stale_after_seconds: Seconds = 90
@@ -59,9 +65,16 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     warm_up_seconds: NotNegative | None = None
     max_mib: NotNegative = 512
     changes_per_minute: NotNegative = 60
+    denied: tuple[str, ...] = ()
 
     def mistakes(self) -> Iterator[str]:
-        """Require that no node is forgotten before it is stale."""
+        """Require that no node is forgotten before it is stale, and that hosts can be denied."""
+        for pattern in self.denied:
+            if HOST_PATTERN.fullmatch(pattern) is None:
+                yield (
+                    f"`denied` holds `{pattern[:MAX_SHOWN]}`, which matches no hostname; write such"
+                    " as web-7.example.com or old-*"
+                )
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
             yield "`expire_after_seconds` must be 0 or at least `stale_after_seconds`"
 

@@ -1,5 +1,6 @@
 """The parts of the registry, built and connected from plain values."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -31,6 +32,7 @@ from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
 from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
 from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
+from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.audit import AUDITED_KINDS, AuditLog
@@ -79,6 +81,15 @@ class RegistryComponents:
         self.history.follow()
         self.warm_up.begin()  # before any request sees the nodes
 
+    async def deny(self, patterns: Collection[str]) -> None:
+        """Deny these hosts from now on, and no others.
+
+        Watchers that have not been sent all changes begin anew: some may be of these hosts.
+        """
+        if self.nodes.denied.would_change(patterns):
+            self.history.forget()
+            await self.nodes.deny(patterns, self.slices)
+
 
 def build_components(
     *,
@@ -111,6 +122,7 @@ def build_components(
             large=LargeHeartbeats(
                 changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
             ),
+            denied=DeniedHosts(limits.denied),
             monotonic=clocks.monotonic,
         ),
         clocks=clocks,
@@ -237,7 +249,7 @@ def build_application(
             *access_routes("registry", version=VERSION),
         ],
         keyring=keyring,
-        permits=permits,
+        permits=partial(permits, nodes.denied),
         body_limits=BODY_LIMITS,
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,

@@ -31,7 +31,6 @@ from httpd.systemd.sockets import SystemdSockets
 from registry.api.access import NodeKeyCallers
 from registry.api.lane import HeartbeatEndpoint
 from registry.callbacks.callback import Callback
-from registry.callbacks.callbacks import Callbacks
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
 from registry.nodes.directory.directory import Directory
@@ -141,7 +140,7 @@ async def run(
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await stack.enter_async_context(registry.callbacks.sending(configuration.callbacks()))
         await signals.run_until_stopped(
-            Reloader(configuration, keyring=keyring, callbacks=registry.callbacks, log=log)
+            Reloader(configuration, keyring=keyring, registry=registry, log=log)
         )
 
 
@@ -265,7 +264,9 @@ class IndexRefresher:
 
 
 class Reloader:
-    """Reads keys and callbacks again when called. Raises ConfigError; the old ones stay then.
+    """Reads keys, callbacks and denied hosts again when called.
+
+    Raises ConfigError; the old ones stay then.
 
     It reads them in a thread, as a file with many keys takes long. Other settings that differ are
     logged, because they need a restart.
@@ -276,24 +277,25 @@ class Reloader:
         configuration: RegistryConfiguration,
         *,
         keyring: Keyring,
-        callbacks: Callbacks,
+        registry: RegistryComponents,
         log: FilteringBoundLogger,
     ) -> None:
         self._configuration = configuration
         self._keyring = keyring
-        self._callbacks = callbacks
+        self._registry = registry
         self._log = log
 
     async def __call__(self) -> None:
-        """Replace keys and callbacks by those that the settings and their files hold now."""
+        """Replace them by those that the settings and their files hold now."""
         fresh = await asyncio.to_thread(self._read)
         self._keyring.replace(fresh.callers, derived=fresh.derived)
-        self._callbacks.replace(fresh.callbacks)
+        self._registry.callbacks.replace(fresh.callbacks)
+        await self._registry.deny(fresh.settings.nodes.denied)
         log_pending_restarts(
             changed_settings(
                 self._configuration.settings,
                 fresh.settings,
-                except_for=("callbacks", "keys", "node_secret"),
+                except_for=("callbacks", "keys", "node_secret", "nodes.denied"),
             ),
             self._log,
         )

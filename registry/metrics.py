@@ -146,6 +146,11 @@ class NodeMetrics(Collector):
             value=float(bool(self._nodes.store_risk)),
         )
         yield GaugeMetricFamily(
+            "rollcall_registry_denied_differs",
+            "How many registries that share the store have another list nodes.denied.",
+            value=len(self._nodes.denied_elsewhere),
+        )
+        yield GaugeMetricFamily(
             "rollcall_registry_warming_seconds",
             "How long targets are still withheld because not all hosts are known yet, 0 if not.",
             value=self._warm_up.remaining_seconds,

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 from aiohttp import web
@@ -12,14 +13,17 @@ from httpd.auth import METRICS, SAFE_METHODS, Caller, may_get
 from httpd.client_certificates import certificate_names
 from httpd.errors import Forbidden
 from registry.message import HostnameInvalid, normalise_hostname
+from registry.nodes.acceptance.denied import DeniedHosts
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
 NODE_KEY_VERSION = "rk1"
 SCRAPED = frozenset({METRICS, "/prometheus/{service}"})
 
 
-def permits(caller: Caller, request: web.Request) -> bool:
+def permits(denied: DeniedHosts, caller: Caller, request: web.Request) -> bool:
     """Return whether a key may do this: `read` allows GET, `write` everything else.
+
+    Nobody may change a host that is `denied`: raises Forbidden.
 
     `scrape` allows GET of the metrics and of targets, but not the explanation of one node.
     `register` allows POST and DELETE of the nodes that match the key's patterns. Where clients
@@ -33,6 +37,7 @@ def permits(caller: Caller, request: web.Request) -> bool:
     if not _allows(caller, method, hostname):
         return False
     if hostname is not None:
+        _check_not_denied(hostname, denied)
         _check_certificate(caller, request, hostname)
     return True
 
@@ -53,6 +58,16 @@ def _allows(caller: Caller, method: str, hostname: str | None) -> bool:
     if "register" not in caller.allow or method not in REGISTER_METHODS or hostname is None:
         return False
     return _matches(hostname, caller.nodes)
+
+
+def _check_not_denied(text: str, denied: DeniedHosts) -> None:
+    with suppress(HostnameInvalid):  # which is a mistake of its own
+        hostname = normalise_hostname(text)
+        if hostname in denied:
+            raise Forbidden(
+                f"{hostname} is in `nodes.denied` of this registry, so no key may report or delete"
+                " it; take it out of the list, and reload the registry"
+            )
 
 
 def _check_certificate(caller: Caller, request: web.Request, text: str) -> None:

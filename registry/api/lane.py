@@ -44,7 +44,9 @@ class HeartbeatEndpoint:
                 hostname = normalise_hostname(name)
             except HostnameInvalid:
                 return None
-        return partial(self._report, hostname, caller) if may_report(caller, hostname) else None
+        if hostname in self._nodes.denied or not may_report(caller, hostname):
+            return None
+        return partial(self._report, hostname, caller)
 
     def _report(
         self, hostname: str, caller: Caller, peer: Peer, body: bytes

@@ -42,6 +42,14 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class DeniedStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The list `nodes.denied`: its length, its digest, and who shares the store with another."""
+
+    patterns: int
+    digest: str
+    differs_from: Sequence[str]
+
+
 class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes there are, and how many are fresh, stale, held, and report apps down."""
 
@@ -62,6 +70,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     warming_seconds: int
     store: StoreStatus
     members: Sequence[Member]
+    denied: DeniedStatus
     nodes: NodeCounts
     refused: list[Refusal]
     history: HeartbeatSamples
@@ -129,6 +138,11 @@ class StatusApi:
                 warming_seconds=self._warm_up.remaining_seconds,
                 store=store,
                 members=self._nodes.members,
+                denied=DeniedStatus(
+                    patterns=len(self._nodes.denied.patterns),
+                    digest=self._nodes.denied.digest,
+                    differs_from=self._nodes.denied_elsewhere,
+                ),
                 nodes=NodeCounts(
                     total=fresh + stale,
                     fresh=fresh,
@@ -136,7 +150,11 @@ class StatusApi:
                     held=self._nodes.ages.held,
                     apps_down=self._nodes.apps_down,
                 ),
-                refused=self._remembered.refused.latest(),
+                refused=[
+                    each
+                    for each in self._remembered.refused.latest()
+                    if each.hostname not in self._nodes.denied
+                ],
                 history=self._remembered.heartbeats.samples(),
             )
         )

@@ -43,7 +43,13 @@ class AppliedChanges:
         self._moment = monotonic()
 
     def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
-        """Add or replace a node; return whether that changes it."""
+        """Add or replace a node; return whether that changes it.
+
+        One that is denied, which was on its way to the store at the time, is deleted there again.
+        """
+        if entry.hostname in self._acceptance.denied:
+            self._deferred.expire(entry.hostname)
+            return True
         self._moment = self._monotonic()  # the node is not heard of before it was stored
         known = self._directory.get(entry.hostname)
         if known is not None and known.head == entry.head:
@@ -88,7 +94,12 @@ class AppliedChanges:
             self._events.publish(Change(ChangeKind.MOVED, entry, source))
 
     def stored(self, row: Row) -> None:
-        """Take over a node that another registry stored."""
+        """Take over a node that another registry stored; one that is denied here is its own matter.
+
+        To delete it there would only make the other registry store it again.
+        """
+        if row.hostname in self._acceptance.denied:
+            return
         self._deferred.discard_expiry(row.hostname)
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):

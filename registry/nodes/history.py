@@ -194,6 +194,15 @@ class ChangeHistory:
             return None
         return self._dropped + bisect_right(self._sequences, sequence)
 
+    def forget(self) -> None:
+        """Drop all changes: a watch that has not taken them begins anew."""
+        self._bytes = 0
+        if self._changes:
+            self._dropped_sequence = self._sequences[-1] or self._dropped_sequence
+            self._dropped += len(self._changes)
+            self._changes.clear()
+            self._sequences.clear()
+
     def _drop(self) -> None:
         """Drop changes until there is room for some more."""
         count, wanted = 0, self._max_bytes - DROPPED_AT_ONCE * BYTES_PER_CHANGE

@@ -29,6 +29,7 @@ STORE_STATES: tuple[tuple[type[Exception], str], ...] = (
     (StoreUnreachable, "unreachable"),
     (Exception, "failed"),
 )
+DENIED = Source("nodes.denied", "-")
 # To forget a large node may take half a millisecond.
 MAX_FORGET_SECONDS = 0.0005
 
@@ -59,6 +60,7 @@ class Nodes:
         self._freshness = acceptance.freshness
         self._monotonic = clocks.monotonic
         self._writes = NodeWrites(store=store, monotonic=clocks.monotonic)
+        self.denied = acceptance.denied
         self._applied = AppliedChanges(
             directory=directory,
             events=events,
@@ -79,11 +81,30 @@ class Nodes:
 
         Raises StoreOpenError.
         """
+        self._store.announce_denied(self.denied.digest)
         rows = await self._store.load()
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
         await slices.run(self._publish_loaded(entries))
         self._store.follow(self._applied)
         self._writes.unavailable_error = None
+
+    async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
+        """Deny these hosts from now on, and no others; forget those that are known."""
+        self.denied.replace(patterns)
+        self._store.announce_denied(self.denied.digest)
+        if not isinstance(self._writes.unavailable_error, NotLoaded):
+            await slices.run(self._forget_denied())
+
+    def _forget_denied(self) -> Iterator[None]:
+        """Forget all nodes that are denied, in memory at once, and in the store soon."""
+        last = ""
+        while some := self._directory.following(last):
+            for entry in some:
+                if entry.hostname in self.denied:
+                    self._applied.forget(entry.hostname, ChangeKind.DELETED, DENIED)
+                    self._writes.deferred.expire(entry.hostname)
+            last = some[-1].hostname
+            yield
 
     def _publish_loaded(self, entries: Iterable[Entry]) -> Iterator[None]:
         for entry in entries:
@@ -91,7 +112,10 @@ class Nodes:
             yield
 
     def _fill(self, rows: list[Row], now: float) -> list[Entry]:
-        entries = entries_from_rows(rows, now)
+        for row in rows:
+            if row.hostname in self.denied:
+                self._writes.deferred.expire(row.hostname)
+        entries = entries_from_rows((row for row in rows if row.hostname not in self.denied), now)
         rows.clear()  # here, since to free many of them takes long
         self._acceptance.note_loaded(entries)
         self._directory.fill(entries)
@@ -116,6 +140,12 @@ class Nodes:
     def members(self) -> Sequence[Member]:
         """The registries that share the store; none if only one can use it."""
         return self._store.members
+
+    @property
+    def denied_elsewhere(self) -> Sequence[str]:
+        """The registries that share the store, but deny other hosts than this one."""
+        digest = self.denied.digest
+        return [each.name for each in self.members if not each.own and each.denied != digest]
 
     @property
     def store_state(self) -> tuple[str, str]:

@@ -13,6 +13,7 @@ MAX_MEMBERS = 100
 class _Seen(NamedTuple):
     name: str
     uptime: float
+    denied: str
 
 
 class Members:
@@ -26,11 +27,11 @@ class Members:
         self._uptime = uptime
         self._seen: dict[str, _Seen] = {}
 
-    def saw(self, run: str, name: str, uptime: float) -> None:
-        """Record that a registry wrote when the count was `uptime`."""
+    def saw(self, run: str, name: str, uptime: float, denied: str) -> None:
+        """Record that a registry wrote when the count was `uptime`, with its digest of denied."""
         if run not in self._seen and len(self._seen) >= MAX_MEMBERS:
             self._forget()
-        self._seen[run] = _Seen(name, uptime)
+        self._seen[run] = _Seen(name, uptime, denied)
 
     def listed(self) -> list[Member]:
         """Return those that have written lately, by name."""
@@ -42,6 +43,7 @@ class Members:
                 run=run,
                 own=run == self._own,
                 seen_seconds=round(max(0.0, now - seen.uptime), 1),
+                denied=seen.denied,
             )
             for run, seen in self._seen.items()
         ]

@@ -80,12 +80,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A registry that shares the store: the name of its host, and of its run.
 
     `own` is whether it is the one that is asked. `seen_seconds` ago it wrote to the store.
+    `denied` is the digest of its list of denied hosts, empty without one.
     """
 
     name: str
     run: str
     own: bool
     seen_seconds: float
+    denied: str = ""
 
 
 # An unchanged node was heard of: its hostname, new `last_update` and address. A plain tuple takes a
@@ -241,6 +243,9 @@ class NodeStore(Protocol):
     @property
     def members(self) -> Sequence[Member]:
         """The registries that have written to the store lately; none if only one can use it."""
+
+    def announce_denied(self, digest: str) -> None:
+        """Tell registries that share the store the digest of the list of denied hosts."""
 
     @property
     def position(self) -> StorePosition | None:

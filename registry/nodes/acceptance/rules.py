@@ -8,6 +8,7 @@ from registry.message import Heartbeat
 from registry.nodes.acceptance.capacity import Capacity, Reservation, TargetCost
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.clone_check import CloneCheck
+from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Source
@@ -24,8 +25,10 @@ class Acceptance:
         capacity: Capacity,
         change_limit: ChangeLimit,
         large: LargeHeartbeats,
+        denied: DeniedHosts,
         monotonic: Callable[[], float],
     ) -> None:
+        self.denied = denied
         self.freshness = freshness
         self.large = large
         self._capacity = capacity

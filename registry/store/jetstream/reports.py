@@ -63,13 +63,17 @@ class _Outcome:
 
 
 class Reports:
-    """Writes them in time. `problem` is what is wrong with the connection, if anything is."""
+    """Writes them in time, with the digest of `denied` hosts.
+
+    `problem` is what is wrong with the connection, if anything is.
+    """
 
     def __init__(self, publisher: Publisher, rings: Rings) -> None:
         self._publisher = publisher
         self._rings = rings
         self._uptime = publisher.uptime
         self._name = gethostname()
+        self.denied = ""
         self._loop = asyncio.get_running_loop()
         self._reported_at = 0.0
         self._ages: asyncio.Task[None] | None = None
@@ -182,7 +186,14 @@ class Reports:
             await finishing.future
 
     def _heard(self, stamp: Stamp, heard: list[Heard], seen: int) -> HeardNodes:
-        return HeardNodes(by=stamp.by, uptime=stamp.uptime, heard=heard, seen=seen, name=self._name)
+        return HeardNodes(
+            by=stamp.by,
+            uptime=stamp.uptime,
+            heard=heard,
+            seen=seen,
+            name=self._name,
+            denied=self.denied,
+        )
 
     def _outcome(self, finish: DoneCallback) -> _Outcome:
         return _Outcome(self._publisher, finish)

@@ -188,6 +188,10 @@ class JetStreamStore:
         """The registries that have written to the bucket lately."""
         return self._receiver.members.listed()
 
+    def announce_denied(self, digest: str) -> None:
+        """Write the digest with each report."""
+        self._reports.denied = digest
+
     @property
     def position(self) -> StorePosition | None:
         """The bucket, and the sequence up to which its changes are in memory."""

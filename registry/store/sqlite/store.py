@@ -148,6 +148,9 @@ class SqliteStore:
         """Nothing: there are no other registries."""
         return ""
 
+    def announce_denied(self, digest: str) -> None:
+        """Tell nobody: no other registry uses the file."""
+
     @property
     def members(self) -> Sequence[Member]:
         """Nothing: no other registry uses the file."""

@@ -236,7 +236,7 @@ def test_new_keys_while_many_watch(loaded: LoadedRegistry, tmp_path: Path) -> No
     reload = Reloader(
         RegistryConfiguration(settings_with_many_keys(tmp_path)),
         keyring=registry.keyring,
-        callbacks=registry.components.callbacks,
+        registry=registry.components,
         log=structlog.get_logger(),
     )
 

@@ -58,12 +58,13 @@ class HeardNodes(Written, frozen=True, kw_only=True):
 
     They were heard of as the bucket had them at the sequence `seen`; 0 if that is unknown, as with
     versions that did not write it. `name` is that of the registry's host; earlier versions did not
-    write it either.
+    write it either. `denied` is the digest of the hosts that it denies.
     """
 
     heard: list[Heard]
     seen: int = 0
     name: str = ""
+    denied: str = ""
 
     def unchanged(self, sequence_of: Callable[[str], int]) -> list[Heard]:
         """Return those that nobody had changed since; given the last sequence of each host."""

@@ -44,6 +44,7 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
             "message": "",
         },
         "members": [],
+        "denied": {"patterns": 0, "digest": "", "differs_from": []},
         "nodes": {"total": 2, "fresh": 1, "stale": 1, "held": 0, "apps_down": 0},
         "refused": [],
         "history": {
@@ -67,7 +68,7 @@ async def test_a_warm_up_and_members() -> None:
         status = await registry.get("/status")
         assert status["warming_seconds"] == 90
         assert status["members"] == [
-            {"name": "reg-1", "run": "ab", "own": True, "seen_seconds": 0.5}
+            {"name": "reg-1", "run": "ab", "own": True, "seen_seconds": 0.5, "denied": ""}
         ]
 
 

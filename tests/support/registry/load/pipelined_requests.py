@@ -2,8 +2,8 @@
 
 import json
 
-from registry.api.targets import READER as REFRESH
-from tests.support.registry.in_process import OPS, READER, WEB_HOSTS
+from registry.api.targets import SCRAPER as REFRESH
+from tests.support.registry.in_process import OPS, SCRAPER, WEB_HOSTS
 
 # What ends it: one more response, and then the end of the connection.
 NO_HTTP = b"NO HTTP\r\n\r\n"
@@ -62,7 +62,7 @@ def special(number: int) -> dict[str, bytes]:
         "no name at all": request("POST", "/nodes/"),
         "not of this key": request("POST", "/nodes/db-1", key=WEB_HOSTS),
         "not of this certificate": request("POST", "/nodes/web-9", body=b""),
-        "a reader's": request("POST", node, key=READER),
+        "a scraper's": request("POST", node, key=SCRAPER),
         "odd coding": request("POST", node, "Content-Encoding: gzip"),
         "an escaped name": request("POST", node.replace("w", "%77"), body=beat),
         "many zeros": request("POST", node, body=beat).replace(b"Length: ", ZEROS),

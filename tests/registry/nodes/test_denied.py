@@ -1,0 +1,146 @@
+"""Hosts that are denied: what is known of them goes at once, and nothing more is taken."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from config.registry import NodesSettings
+from registry.store.protocol import Member, Row
+from tests.support.registry.in_process import (
+    NO_LIMITS,
+    OPS,
+    WEB_HOSTS,
+    InProcessRegistry,
+    in_process_registry,
+)
+from tests.support.registry.load.watcher import Watcher
+from tests.support.registry.stores.memory_store import MemoryStore
+
+DENIED = ("WEB-7.", "old-*")
+NAMES = ("web-7", "old-1", "old-2", "web-8")
+LABELS = ["prometheus:web", "service:a"]
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[InProcessRegistry]:
+    """Yield a registry with four hosts."""
+    async with in_process_registry() as registry:
+        for name in NAMES:
+            await registry.post(name, LABELS)
+        yield registry
+
+
+async def names(registry: InProcessRegistry, query: str = "") -> list[str]:
+    return [node["hostname"] for node in await registry.get(f"/nodes{query}")]
+
+
+async def test_hosts_that_are_denied_are_in_no_answer_from_the_reload_on(
+    fleet: InProcessRegistry,
+) -> None:
+    paths = ("/nodes", "/nodes?label=service:a", "/nodes?search=old", "/prometheus/web",
+             "/prometheus/web?format=http_sd", "/services", "/status")  # fmt: skip
+    for path in paths:  # some answers are kept for the next client
+        await fleet.ask("GET", path)
+
+    await fleet.components.deny(DENIED)
+
+    assert await names(fleet) == ["web-8"]
+    for path in paths:
+        body = (await fleet.ask("GET", path)).body
+        assert not [name for name in NAMES[:3] if name.encode() in body], path
+    for path in ("/nodes/web-7", "/nodes/old-1/explain", "/prometheus/web?explain=old-2"):
+        assert (await fleet.ask("GET", path)).status == 404
+    assert (await fleet.get("/status"))["nodes"]["total"] == 1
+
+
+@pytest.mark.parametrize("lane", [True, False])
+async def test_no_key_reports_or_deletes_them(*, lane: bool) -> None:
+    async with in_process_registry(lane=lane) as registry:
+        await registry.post("web-7", LABELS)
+        await registry.components.deny(DENIED)
+
+        for key, name in ((OPS, "web-7"), (WEB_HOSTS, "WEB-7."), (OPS, "old-3")):
+            for _ in range(2):
+                answer = await registry.post(name, LABELS, key=key)
+                assert answer.status == 403
+                assert "is in `nodes.denied` of this registry" in answer.json()["message"]
+            assert (await registry.ask("DELETE", f"/nodes/{name}", key=key)).status == 403
+        assert (await registry.get("/status"))["refused"] == []
+        assert (await registry.post("web-70", LABELS)).status == 200
+
+
+async def test_who_is_taken_off_the_list_reports_again(fleet: InProcessRegistry) -> None:
+    await fleet.components.deny(DENIED)
+    await fleet.components.deny(["old-*"])
+
+    assert (await fleet.post("web-7", LABELS)).status == 200
+    assert (await fleet.post("old-1", LABELS)).status == 403
+    assert await names(fleet) == ["web-7", "web-8"]
+    await fleet.components.nodes.delete_expired()
+    assert fleet.store.rows.keys() == {"web-7", "web-8"}
+
+
+async def test_a_watch_is_told_that_they_are_gone_and_resumes_without_them(
+    fleet: InProcessRegistry,
+) -> None:
+    watcher, late = Watcher(fleet.address), Watcher(fleet.address)
+    following = asyncio.create_task(watcher.follow())
+    await watcher.until(lambda seen: len(seen.nodes) == len(NAMES))
+    late.last_id = watcher.events[1].id
+
+    await fleet.components.deny(DENIED)
+    await watcher.until(lambda seen: set(seen.nodes) == {"web-8"})
+    resuming = asyncio.create_task(late.follow())
+    await late.until(lambda seen: "web-8" in seen.nodes)
+
+    told = msgspec.json.encode([event.data for event in late.events if event.kind == "node"])
+    assert b"web-7" not in told
+    assert b"old-" not in told
+    for task in (following, resuming):
+        task.cancel()
+    await asyncio.gather(following, resuming, return_exceptions=True)
+
+
+async def test_they_are_not_loaded_and_go_from_the_store() -> None:
+    store = MemoryStore([Row(name, b'{"labels":[],"kv":{}}', 1, "") for name in sorted(NAMES)])
+    limits = msgspec.structs.replace(NO_LIMITS, denied=DENIED)
+    async with in_process_registry(store=store, limits=limits) as registry:
+        assert await names(registry) == ["web-8"]
+        await registry.components.nodes.delete_expired()
+        assert store.rows.keys() == {"web-8"}
+
+
+async def test_what_another_registry_takes_of_them_is_not_shown_here(
+    fleet: InProcessRegistry,
+) -> None:
+    await fleet.components.deny(DENIED)
+
+    fleet.store.shared.stored(Row("old-1", b'{"labels":["new"],"kv":{}}', 1, ""))
+
+    assert await names(fleet) == ["web-8"]
+
+
+async def test_registries_with_another_list_are_named(fleet: InProcessRegistry) -> None:
+    await fleet.components.deny(DENIED)
+    digest = fleet.store.denied
+    await fleet.components.deny(["old-*", "web-7"])
+    assert fleet.store.denied == digest  # the order and the case make no difference
+    fleet.store.members = [
+        Member(name=name, run=name, own=name == "here", seen_seconds=0, denied=denied)
+        for name, denied in (("here", ""), ("same", digest), ("other", "0" * 16), ("none", ""))
+    ]
+
+    denied = (await fleet.get("/status"))["denied"]
+
+    assert denied == {"patterns": 2, "digest": digest, "differs_from": ["other", "none"]}
+    metrics = (await fleet.ask("GET", "/metrics")).body
+    assert b"\nrollcall_registry_denied_differs 2.0\n" in metrics
+    await fleet.components.deny(())
+    assert fleet.store.denied == ""
+
+
+def test_a_pattern_that_matches_no_hostname_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="`denied` holds `a b`, which matches no hostname"):
+        NodesSettings(denied=("a b",))
