@@ -231,6 +231,11 @@ async def nobody_watches(registry: InProcessRegistry) -> bool:
     return b"rollcall_registry_watchers 0.0\n" in answer.body
 
 
+async def all_watch(registry: InProcessRegistry) -> bool:
+    answer = await registry.ask("GET", "/metrics")
+    return f"rollcall_registry_watchers {CLIENTS}.0\n".encode() in answer.body
+
+
 def test_new_keys_while_many_watch(loaded: LoadedRegistry, tmp_path: Path) -> None:
     registry = loaded.registry
     reload = Reloader(
@@ -247,9 +252,10 @@ def test_new_keys_while_many_watch(loaded: LoadedRegistry, tmp_path: Path) -> No
                 * CLIENTS
             )
         )
-        while not watchers.done():
-            await asyncio.sleep(0.05)
-            await reload()
+        await async_until(partial(all_watch, registry))
+        await reload()
+        registry.keyring.replace([])
+        await watchers
 
     try:
         assert loaded.longest(work) < MAX_SECONDS
