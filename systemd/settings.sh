@@ -8,7 +8,7 @@ set -eu
 
 ops='{name: ops, file: ops.key, allow: [read, write]}'
 case $1 in
-agent) keys="[$ops, {name: prometheus, file: agents.key, allow: [scrape]}]" ;;
+agent) keys="[$ops, {name: prometheus, file: prometheus.key, allow: [scrape]}]" ;;
 registry) keys="[$ops, {name: scraper, file: scraper.key, allow: [scrape]}]" ;;
 esac
 exec sed -e "s|///var/lib/rollcall/|///var/lib/rollcall-$1/|" \

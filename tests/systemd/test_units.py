@@ -117,7 +117,7 @@ def test_a_new_agent_isolates_its_apps_and_promises_no_more_memory_than_there_is
 
 
 @pytest.mark.parametrize(
-    ("name", "scrapes"), [("agent", "agents.key"), ("registry", "scraper.key")]
+    ("name", "scrapes"), [("agent", "prometheus.key"), ("registry", "scraper.key")]
 )
 def test_a_new_host_starts_from_settings_with_the_keys_that_are_made(
     name: str, scrapes: str
