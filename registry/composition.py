@@ -32,7 +32,6 @@ from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
 from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
 from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
-from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.audit import AUDITED_KINDS, AuditLog
@@ -122,11 +121,11 @@ def build_components(
             large=LargeHeartbeats(
                 changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
             ),
-            denied=DeniedHosts(limits.denied),
             monotonic=clocks.monotonic,
         ),
         clocks=clocks,
     )
+    nodes.denied.replace(limits.denied)
     slices = TimeSlices()
     queries = NodeQueries(
         nodes=nodes, directory=directory, slices=slices, monotonic=clocks.monotonic

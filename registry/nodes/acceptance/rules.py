@@ -25,10 +25,9 @@ class Acceptance:
         capacity: Capacity,
         change_limit: ChangeLimit,
         large: LargeHeartbeats,
-        denied: DeniedHosts,
         monotonic: Callable[[], float],
     ) -> None:
-        self.denied = denied
+        self.denied = DeniedHosts()
         self.freshness = freshness
         self.large = large
         self._capacity = capacity

@@ -1,6 +1,8 @@
 """Several registries on one bucket: any agent to any of them, any reader to any of them."""
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from socket import gethostname
 from statistics import median
 
 import pytest
+import yaml
 
 from dev.waiting import until
 from tests.support.daemons import Daemon
@@ -16,6 +19,7 @@ from tests.support.registry.load.histories import VISIBLE_SECONDS
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 180.0
+DENIED = ["web-7", "old-*"]
 CHANGES = 50
 # Of the changes, 5 % may be later than a second, but not by so many times.
 MAX_LATE = CHANGES // 20
@@ -263,3 +267,34 @@ def test_a_registry_that_starts_has_all_nodes_and_their_ages(
     second = start_registry()
     assert hostnames(second) == ["one"]
     assert second.ask("GET", "/nodes?max_age=60").json() != []
+
+
+def differs_from(registry: Daemon) -> int:
+    """Return how many other registries have another list, -1 until the other one is known."""
+    status = registry.ask("GET", "/status").json()
+    return len(status["denied"]["differs_from"]) if len(status["members"]) == 2 else -1
+
+
+def have(registries: list[Daemon], count: int) -> bool:
+    return {differs_from(registry) for registry in registries} == {count}
+
+
+def test_a_list_that_one_registry_lacks_is_seen_at_each_until_that_has_it(
+    start_registry: Callable[..., Daemon],
+) -> None:
+    here = start_registry(nodes={"denied": DENIED})
+    there = start_registry()
+    both = [here, there]
+    until(partial(have, both, 1), "the difference", within=SOON_SECONDS)
+    assert (post(here, "web-7"), post(there, "web-7")) == (403, 200)
+    assert here.ask("GET", "/nodes").json() == []
+
+    settings = yaml.safe_load(there.config_path.read_text())
+    settings.setdefault("nodes", {})["denied"] = DENIED[::-1]
+    there.config_path.write_text(yaml.safe_dump(settings))
+    os.kill(there.pid, signal.SIGHUP)
+
+    until(partial(have, both, 0), "the same list", within=SOON_SECONDS)
+    assert "restart to apply" not in there.log()
+    assert there.ask("GET", "/nodes").json() == []
+    assert post(there, "web-7") == 403
