@@ -63,7 +63,7 @@ class Watch:
         self._begun = 0
         self._streams = streams
         self._slices = TimeSlices()  # a thousand clients that watch do not delay other answers
-        self._shared: OrderedDict[tuple[Position, Filters], Run] = OrderedDict()
+        self._shared: OrderedDict[tuple[Position, Filters, int], Run] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -114,7 +114,9 @@ class Watch:
     def _following(self, position: Position, filters: Filters, begun: int) -> Run:
         """Return the next events, which clients share; raises StreamBroken."""
         # At the beginning of the list, no change is sent yet, so their number makes no difference.
-        key = (position._replace(number=0) if position.listed == "" else position), filters
+        start = position._replace(number=0) if position.listed == "" else position
+        # Once changes are dropped, as when hosts are denied, nothing that was made before is sent.
+        key = start, filters, self._history.first
         shared = self._shared.get(key)
         if shared is not None and (position.listed is None or shared.begun >= begun):
             self._shared.move_to_end(key)
