@@ -43,6 +43,10 @@ class NetworkNotFound(ObjectNotFound):
     """The engine knows no such network, as that of a container which is to start."""
 
 
+class EndpointLeft(EngineRefused):
+    """A container cannot start, since its network has one of its name from an earlier run."""
+
+
 class ImageUnavailable(EngineRefused):
     """The image is not on this host and cannot be had."""
 

@@ -52,7 +52,7 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
 
     Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB. The
     check of its image has decided on its health ``health_seconds`` after a start, None if there is
-    no check.
+    no check. With ``autostart``, the engine starts it again when it ends, and at its own start.
     """
 
     started_at: str | None
@@ -66,6 +66,7 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     memory: int
     created_at: str | None = None
     health_seconds: float | None = None
+    autostart: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class ContainerSpec:
     processes. ``ports`` are pairs: of the container, and of the host. ``volumes`` are the names of
     volumes by the path where each is mounted; with ``fill_volumes``, one that is empty gets what
     the image has at that path. An empty ``command`` is the image's own. Without a ``network`` it is
-    in the engine's default one.
+    in the engine's default one. ``autostart`` is as in InspectedContainer.
     """
 
     name: str
@@ -96,6 +97,7 @@ class ContainerSpec:
     command: tuple[str, ...] = ()
     fill_volumes: bool = True
     network: str | None = None
+    autostart: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

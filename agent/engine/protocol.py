@@ -40,7 +40,11 @@ class Engine(Protocol):
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
-        """List the containers in any state, those with the label (``KEY`` or ``KEY=VALUE``)."""
+        """List the containers in any state, those with the label (``KEY`` or ``KEY=VALUE``).
+
+        An engine whose disk is full may list a container in an earlier state, until it is inspected
+        or changes again.
+        """
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         """Inspect a container."""
@@ -77,6 +81,14 @@ class Engine(Protocol):
 
     async def rename(self, container_id: str, name: str) -> None:
         """Rename it; NameInUse."""
+
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        """Set whether the engine starts it again when it ends, and at the engine's own start.
+
+        Raises:
+            DiskFull: there is no room for the change; it is as it was.
+
+        """
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         """Set other limits, in the running container too: percent of a core, and MiB."""

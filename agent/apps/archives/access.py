@@ -250,4 +250,5 @@ def _spec(
         no_new_privileges=True,
         command=COMMAND,
         fill_volumes=False,
+        autostart=False,
     )

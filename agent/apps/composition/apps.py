@@ -1,6 +1,6 @@
 """Builds the apps, and runs their background tasks while they are open."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Protocol
@@ -24,6 +24,7 @@ from agent.apps.ownership.guard import ClaimGuard
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.recovery.adoption import Adoption
 from agent.apps.recovery.engine_events import EngineEvents
+from agent.apps.recovery.inspector import Inspector
 from agent.apps.recovery.keeper import StopFinder
 from agent.apps.recovery.pending_passwords import PendingPasswords
 from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
@@ -108,9 +109,11 @@ async def open_apps(
         counters=health.counters,
         log=log,
     )
+    inspector = Inspector(engine=engine, repository=repository, monotonic=monotonic)
     engine_events = EngineEvents(repository=repository, commands=parts.commands, log=log)
     reconciler = build_reconciler(
         observers=[
+            inspector,
             engine_events,
             monitor,
             *build_keepers(
@@ -120,6 +123,7 @@ async def open_apps(
                 counters=health.counters,
                 findings=health.findings,
                 stops=StopFinder(engine=engine, clock=clock),
+                inspector=inspector,
                 log=log,
             ),
             PendingPasswords(
@@ -145,10 +149,13 @@ async def open_apps(
     watcher = EngineWatcher(
         engine=engine, reconciler=reconciler, on_change=on_change, clock=clock, log=log
     )
-    for listener in (watcher.operation_ended, on_change, images.collector.operation_ended):
-        runner.subscribe(listener)
-    for listener in (watcher.look_again, on_change):
-        monitor.subscribe(listener)
+    _subscribe(
+        {
+            runner: (watcher.operation_ended, on_change, images.collector.operation_ended),
+            monitor: (watcher.look_again, on_change),
+            inspector: (watcher.look_again, on_change),
+        }
+    )
     queries = AppQueries(
         engine=engine,
         repository=repository,
@@ -196,9 +203,20 @@ async def open_apps(
     finally:
         await runner.close(drain_seconds)
         await _close(
-            *(images.collector, watcher, engine_events, monitor, health.probe, periodic),
+            *(images.collector, watcher, inspector, engine_events, monitor, health.probe, periodic),
             *(hosted_apps, images.images, engine, repository),
         )
+
+
+class _Source(Protocol):
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener when something happens."""
+
+
+def _subscribe(listeners: Mapping[_Source, Collection[Callable[[], None]]]) -> None:
+    for source, calls in listeners.items():
+        for call in calls:
+            source.subscribe(call)
 
 
 class _Closable(Protocol):

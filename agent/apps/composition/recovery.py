@@ -12,6 +12,8 @@ from agent.apps.health.findings import Findings
 from agent.apps.observer import ContainerObserver
 from agent.apps.operations.restart import RestartOperation
 from agent.apps.recovery.adoption import Adoption
+from agent.apps.recovery.autostart import AutostartKeeper
+from agent.apps.recovery.inspector import Inspector
 from agent.apps.recovery.keeper import Keeper, StopFinder
 from agent.apps.recovery.recovery import JournalRecovery, Reconciler, RetrySchedule, Sweeper
 from agent.apps.recovery.restart_schedule import RestartSchedule
@@ -28,9 +30,10 @@ def build_keepers(
     counters: AppCounters,
     findings: Findings,
     stops: StopFinder,
+    inspector: Inspector,
     log: FilteringBoundLogger,
 ) -> list[ContainerObserver]:
-    """Return the observers that start apps that should run, and restart unhealthy ones."""
+    """Return the observers that keep apps that should run up and healthy, and others down."""
     operation = RestartOperation(
         repository=repository, containers=containers, counters=counters, log=log
     )
@@ -47,6 +50,13 @@ def build_keepers(
             runner=runner,
             operation=operation,
             findings=findings,
+            schedule=RestartSchedule(monotonic),
+        ),
+        AutostartKeeper(
+            repository=repository,
+            runner=runner,
+            operation=operation,
+            inspector=inspector,
             schedule=RestartSchedule(monotonic),
         ),
     ]

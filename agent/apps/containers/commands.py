@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from agent.engine.errors import EngineRefused
+from agent.engine.models import InspectedContainer
 from agent.engine.protocol import Engine
 
 # The engine may log the end or a pause of a container just after it has answered. It logs a start
@@ -21,7 +22,7 @@ STOP = frozenset({"kill", "die", "stop", "unpause"})
 REMOVE = STOP | {"destroy"}
 PAUSE = frozenset({"pause"})
 UNPAUSE = frozenset({"unpause"})
-LIMIT = frozenset({"update"})
+UPDATE = frozenset({"update"})
 
 
 @dataclass(kw_only=True)
@@ -76,10 +77,17 @@ class ContainerCommands:
         finally:
             call.ended = self._clock() + seconds
 
-    async def start(self, container_id: str) -> None:
-        """Start a container."""
-        with self._call(container_id, START, grace_seconds=0):
-            await self.engine.start(container_id)
+    async def start(self, container: InspectedContainer) -> None:
+        """Start a container; the engine starts it again when it ends, and at its own start."""
+        if not container.autostart:
+            await self.set_autostart(container.id, enabled=True)
+        with self._call(container.id, START, grace_seconds=0):
+            await self.engine.start(container.id)
+
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        """Set whether the engine starts a container by itself."""
+        with self._call(container_id, UPDATE):
+            await self.engine.set_autostart(container_id, enabled=enabled)
 
     async def stop(self, container_id: str, seconds: int) -> None:
         """Stop a container; the engine kills it after ``seconds``."""
@@ -103,5 +111,5 @@ class ContainerCommands:
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         """Set other limits of a container."""
-        with self._call(container_id, LIMIT):
+        with self._call(container_id, UPDATE):
             await self.engine.limit(container_id, cpu=cpu, memory=memory)

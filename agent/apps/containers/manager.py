@@ -182,9 +182,13 @@ class ContainerManager:
                 return container.labels.get(OPERATION_LABEL)
         return None
 
-    async def start(self, container: Container) -> None:
+    async def start(self, container: InspectedContainer) -> None:
         """Start a container, as the engine does; EngineRefused."""
-        await self._commands.start(container.id)
+        await self._commands.start(container)
+
+    async def set_autostart(self, container: Container, *, enabled: bool) -> None:
+        """Set whether the engine starts a container by itself; EngineRefused."""
+        await self._commands.set_autostart(container.id, enabled=enabled)
 
     async def remove_volumes(self, app: str, names: Collection[str]) -> None:
         """Remove volumes that an app has no longer; what a container still uses stays."""
@@ -200,6 +204,19 @@ class ContainerManager:
         """
         with suppress(ObjectNotFound):
             await self._commands.stop(container.id, self._planner.stop_seconds(container, target))
+
+    async def stop_for_good(self, container: Container) -> None:
+        """Stop a container as above, and keep the engine from starting it by itself.
+
+        If the engine fails to note that, such as on a full disk, the agent tries again later.
+        """
+        await self.stop(container)
+        try:
+            with suppress(ObjectNotFound):
+                await self.set_autostart(container, enabled=False)
+        except EngineRefused as error:
+            app = container.labels.get(APP_LABEL)
+            self._log.warning("restart policy not changed yet", app=app, reason=str(error))
 
     async def pause(self, container: Container) -> None:
         """Pause a container; EngineConflict."""

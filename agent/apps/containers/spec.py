@@ -128,6 +128,7 @@ def build_container_spec(
         no_new_privileges=defaults.no_new_privileges,
         command=app.command,
         network=network,
+        autostart=app.desired == "running",
     )
 
 

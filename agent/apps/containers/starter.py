@@ -18,6 +18,7 @@ from agent.engine.errors import (
     NetworkNotFound,
     ObjectNotFound,
 )
+from agent.engine.models import InspectedContainer
 from agent.model import App
 
 OTHER_PORT = "end that one, or give the app another port"
@@ -63,7 +64,7 @@ class ContainerStarter:
         container = await self._engine.inspect(container_id)
         # The engine may have restarted a running container before; only later restarts count.
         restarts = container.restarts if container.state in STABLE_STATES else 0
-        await self._start(app, container_id)
+        await self._start(app, container)
         password = app.password if set_password else None
         if password is not None:
             with suppress(EngineConflict):  # it ended at once; checked below
@@ -81,9 +82,9 @@ class ContainerStarter:
             down=None,
         )
 
-    async def _start(self, app: App, container_id: str) -> None:
+    async def _start(self, app: App, container: InspectedContainer) -> None:
         try:
-            await self._commands.start(container_id)
+            await self._commands.start(container)
         except HostPortInUse as error:
             raise await self._port_in_use(app, error) from error
         except NetworkNotFound as error:

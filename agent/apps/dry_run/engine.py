@@ -105,6 +105,7 @@ class DryEngine:
             cpu=spec.cpu,
             memory=spec.memory,
             volumes=spec.volumes,
+            autostart=spec.autostart,
         )
         self._made[made.id] = made
         return made.id
@@ -143,6 +144,10 @@ class DryEngine:
     async def rename(self, container_id: str, name: str) -> None:
         """Record its name."""
         await self._change(container_id, name=name)
+
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        """Record whether the engine would start it."""
+        await self._change(container_id, autostart=enabled)
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         """Record its limits."""

@@ -55,6 +55,8 @@ class StartOperation:
             await job.commit(entry)
             await self._carry_out(entry, container)
         else:
+            if not container.autostart:  # somebody has started a stopped app by hand
+                await self._containers.set_autostart(container, enabled=True)
             if container.state == "paused":
                 await self._containers.unpause(container)
             if app != target or container.state == "paused":
@@ -83,11 +85,18 @@ class StartOperation:
         try:
             app = await self._start(entry.target, container)
         except (AppError, EngineRefused) as error:
-            await self._containers.stop(container)  # or the engine would restart it again and again
+            await self._stop(entry.before, container)
             before = msgspec.structs.replace(entry.before, message=str(error))
             await self._repository.finish(entry, not_started(before, error), error=error)
             raise
         await self._repository.finish(entry, app)
+
+    async def _stop(self, app: App, container: Container) -> None:
+        """Stop a container that does not stay up, or the engine restarts it again and again."""
+        if app.desired == "running":
+            await self._containers.stop(container)  # it is started again, also by the engine
+        else:
+            await self._containers.stop_for_good(container)
 
     async def _start(self, app: App, container: Container) -> App:
         started = await self._starter.start(app, container.id, set_password=False)
@@ -123,7 +132,10 @@ def _ran_before(container: InspectedContainer, moment: float) -> bool:
 
 
 class StopOperation:
-    """Stops an app, which has ``stop_seconds`` to end."""
+    """Stops an app, which has ``stop_seconds`` to end.
+
+    The engine does not start it by itself from then on, whatever state it was in.
+    """
 
     def __init__(self, *, repository: AppRepository, containers: ContainerManager) -> None:
         self._repository = repository
@@ -134,7 +146,7 @@ class StopOperation:
         app = self._repository.get(job.app)
         target = msgspec.structs.replace(app, desired="stopped", down=None)
         container = await self._containers.current(app)
-        if container is not None and container.state in UP_STATES:
+        if container is not None and (container.autostart or container.state in UP_STATES):
             entry = StopEntry(header=job.header, target=target)
             await job.commit(entry)
             await self.recover(job, entry)
@@ -145,7 +157,7 @@ class StopOperation:
         """Stop the container, if it is there."""
         container = await self._containers.current(entry.target)
         if container is not None:
-            await self._containers.stop(container)
+            await self._containers.stop_for_good(container)
         await self._repository.finish(entry, entry.target)
 
 

@@ -9,7 +9,7 @@ from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import InspectedContainer
-from agent.journal import StartEntry
+from agent.journal import StartEntry, StopEntry
 from agent.model import App, Down, not_started
 
 
@@ -79,6 +79,32 @@ class RestartOperation:
         except EngineRefused as error:
             await self._repository.finish(entry, not_started(app, error), error=error)
             raise
+        await self._repository.finish(entry, app)
+
+    async def set_autostart(self, job: Job) -> None:
+        """Let the engine start the app by itself if it should run, and not if it was stopped.
+
+        If the engine has started a stopped app meanwhile, that is stopped. One that somebody has
+        started by hand is left alone: the engine would not have done so.
+
+        Raises:
+            EngineRefused: it is as it was.
+
+        """
+        app = self._repository.get(job.app)
+        container = await self._containers.current(app)
+        wanted = app.desired == "running"
+        if container is None or container.autostart == wanted:
+            return
+        if wanted or container.state not in UP_STATES:
+            await self._containers.set_autostart(container, enabled=wanted)
+            return
+        self._log.warning("stopping an app that the engine has started", app=app.name)
+        reason = "the container engine had started it, though it was stopped"
+        job.header = msgspec.structs.replace(job.header, reason=reason)
+        entry = StopEntry(header=job.header, target=app)
+        await job.commit(entry)
+        await self._containers.stop_for_good(container)
         await self._repository.finish(entry, app)
 
     async def leave_down(self, job: Job, engine_run: str) -> None:

@@ -151,6 +151,7 @@ def inspected(answer: bytes) -> InspectedContainer:
         health_seconds=_health_seconds(config.healthcheck),
         network=host.network_mode,
         volumes=_mounted(entry.mounts),
+        autostart=host.restart_policy.name not in ("", "no"),
     )
 
 

@@ -95,12 +95,19 @@ class Binding(ApiObject):
     address: str = msgspec.field(name="HostIp", default="")
 
 
+class RestartPolicy(ApiObject):
+    """When the engine starts a container by itself."""
+
+    name: str = ""
+
+
 class HostConfig(ApiObject):
     """The host's part of a container's configuration."""
 
     cpu_quota: int = 0
     memory: int = 0
     network_mode: str = "default"
+    restart_policy: RestartPolicy = msgspec.field(default_factory=RestartPolicy)
 
 
 class NetworkSettings(ApiObject):

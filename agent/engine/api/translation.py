@@ -19,6 +19,7 @@ from docker.errors import APIError, DockerException
 from agent.engine.api.responses import ErrorResponse
 from agent.engine.errors import (
     DiskFull,
+    EndpointLeft,
     EngineConflict,
     EngineError,
     EngineRefused,
@@ -34,9 +35,6 @@ from agent.engine.errors import (
     ObjectNotFound,
 )
 
-PORT_TAKEN = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
-DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
-NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
 NO_SERVER_KNOWS = re.compile(
     r"not found|manifest unknown|name unknown|denied|does not exist|no matching manifest",
     re.IGNORECASE,
@@ -48,8 +46,16 @@ SERVER_FAILS = re.compile(
     r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
     re.IGNORECASE,
 )
-NO_NETWORK = re.compile(r"\bnetwork \S+ not found", re.IGNORECASE)
-NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
+# The first that is found in a text of the engine counts.
+BY_WORDS: tuple[tuple[str, type[EngineError]], ...] = (
+    (r"no space left on device|disk quota exceeded", DiskFull),
+    (r"port is already allocated|address already in use", HostPortInUse),
+    (r"no such image|manifest unknown|pull access denied", ImageUnavailable),
+    (r"\bnetwork \S+ not found", NetworkNotFound),
+    (r"the container name .* is already in use", NameInUse),
+    (r"endpoint with name \S+ already exists in network", EndpointLeft),
+)
+ERRORS_BY_WORDS = tuple((re.compile(words, re.IGNORECASE), error) for words, error in BY_WORDS)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
 MALFORMED = "the container engine sent an unexpected answer"
 UNREACHABLE = "the container engine cannot be reached"
@@ -70,16 +76,9 @@ ERROR_RESPONSE = msgspec.json.Decoder(ErrorResponse)
 
 def from_text(text: str, status: int = 500) -> EngineError:
     """Return the error for a text of the engine, or for its status if the text is not known."""
-    if DISK_FULL.search(text):
-        return DiskFull(text)
-    if PORT_TAKEN.search(text):
-        return HostPortInUse(text)
-    if NO_IMAGE.search(text):
-        return ImageUnavailable(text)
-    if NO_NETWORK.search(text):
-        return NetworkNotFound(text)
-    if NAME_IN_USE.search(text):
-        return NameInUse(text)
+    for words, error in ERRORS_BY_WORDS:
+        if words.search(text):
+            return error(text)
     return BY_STATUS.get(status, EngineRefused)(text)
 
 

@@ -13,10 +13,17 @@ from agent.engine.docker.archives import Archives
 from agent.engine.docker.commands import Client, CommandKind, Commands
 from agent.engine.docker.events import Events
 from agent.engine.docker.exec import execute
-from agent.engine.docker.host_config import host_options
+from agent.engine.docker.host_config import host_options, restart_policy
 from agent.engine.docker.images import EngineImages
 from agent.engine.docker.networks import Networks
-from agent.engine.errors import EngineConflict, EngineError, EngineUnavailable, ObjectNotFound
+from agent.engine.docker.states import ContainerStates
+from agent.engine.errors import (
+    EndpointLeft,
+    EngineConflict,
+    EngineError,
+    EngineUnavailable,
+    ObjectNotFound,
+)
 from agent.engine.logins import ImageRegistryLogin, full_reference
 from agent.engine.models import (
     MIB,
@@ -77,6 +84,7 @@ class DockerEngine:
         )
         self._archives = Archives(client=self._client)
         self._events = Events(client=self._client)
+        self._states = ContainerStates()
         self._logs = Budget(most=MOST_LOGS, what="logs")
         self._measuring = asyncio.Semaphore(MOST_MEASURED)
 
@@ -92,19 +100,27 @@ class DockerEngine:
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
         """List containers in one call, which callers at the same time share."""
-        return await self._listed({"label": [label]} if label else {}, seconds=seconds)
+        filters = {"label": [label]} if label else {}
+        return await self._listed(filters, complete=label is None, seconds=seconds)
 
     async def _listed(
-        self, filters: Mapping[str, list[str]], *, seconds: float | None = None
+        self,
+        filters: Mapping[str, list[str]],
+        *,
+        complete: bool = False,
+        seconds: float | None = None,
     ) -> list[Container]:
         query = {"all": "1", "filters": encoded_filters(filters)}
         path = "/containers/json"
         found = await self._client.get(path, decoding.containers, query=query, seconds=seconds)
-        return list(found)  # it is shared
+        return self._states.corrected(found, complete=complete)
 
     async def inspect(self, container_id: str) -> InspectedContainer:
-        """Inspect a container."""
-        return await self._client.get(f"/containers/{container_id}/json", decoding.inspected)
+        """Inspect a container; its state is right in lists from then on."""
+        path = f"/containers/{container_id}/json"
+        seen = await self._client.get(path, decoding.inspected)
+        self._states.inspected(seen)
+        return seen
 
     async def create(self, spec: ContainerSpec) -> str:
         """Create a container from the spec alone; return its id."""
@@ -126,8 +142,16 @@ class DockerEngine:
         return await self._commands.call(work)
 
     async def start(self, container_id: str) -> None:
-        """Start it."""
+        """Start it, after removing what an earlier run has left of it in its network."""
+        try:
+            await self._start(container_id)
+        except EndpointLeft:
+            await self._networks.remove_endpoint(await self.inspect(container_id))
+            await self._start(container_id)
+
+    async def _start(self, container_id: str) -> None:
         await self._commands.call(lambda client: client.start(container_id))
+        self._states.changed(container_id)
 
     async def stop(self, container_id: str, seconds: int) -> None:
         """Stop it; the engine kills it after ``seconds``, and is pinged meanwhile."""
@@ -142,14 +166,17 @@ class DockerEngine:
             await self._client.while_it_answers(stopping)
         finally:
             stopping.cancel()
+        self._states.changed(container_id)
 
     async def pause(self, container_id: str) -> None:
         """Pause a container."""
         await self._commands.call(lambda client: client.pause(container_id))
+        self._states.changed(container_id)
 
     async def unpause(self, container_id: str) -> None:
         """Unpause a container."""
         await self._commands.call(lambda client: client.unpause(container_id))
+        self._states.changed(container_id)
 
     async def remove(self, container_id: str) -> None:
         """Remove it; if it is being removed already, wait until it is gone."""
@@ -163,8 +190,16 @@ class DockerEngine:
                 except EngineConflict:
                     await asyncio.sleep(POLL_SECONDS)
         except ObjectNotFound:
+            self._states.gone(container_id)
             return
         raise EngineUnavailable("the container engine does not finish the removal of the container")
+
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        """Set the container's restart policy."""
+        policy = {"Name": restart_policy(enabled=enabled)}
+        await self._commands.call(
+            lambda client: client.update_container(container_id, restart_policy=policy)
+        )
 
     async def rename(self, container_id: str, name: str) -> None:
         """Rename a container."""
@@ -327,9 +362,12 @@ class DockerEngine:
         """Unpack a tar in its root directory, as it comes."""
         await self._archives.unpack(container_id, tar)
 
-    def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
-        """Return the events that change containers with the label."""
-        return self._events.follow(label, since=since)
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
+        """Yield the events that change containers with the label."""
+        async with aclosing(self._events.follow(label, since=since)) as events:
+            async for event in events:
+                self._states.changed(event.container_id)
+                yield event
 
     async def stopped_at(self, container_id: str) -> float | None:
         """Return when it was stopped by request, from the events that the engine remembers."""

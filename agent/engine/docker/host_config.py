@@ -19,7 +19,7 @@ def host_options(spec: ContainerSpec) -> dict[str, Any]:
         "mem_limit": spec.memory * MIB,
         "memswap_limit": spec.memory * MIB,
         "pids_limit": spec.pids,
-        "restart_policy": {"Name": "unless-stopped"},
+        "restart_policy": {"Name": restart_policy(enabled=spec.autostart)},
         "init": spec.init,
         "network_mode": spec.network,
         "cap_drop": DROPPED,
@@ -39,6 +39,11 @@ def host_options(spec: ContainerSpec) -> dict[str, Any]:
             for path, volume in sorted(spec.volumes.items())
         ],
     }
+
+
+def restart_policy(*, enabled: bool) -> str:
+    """Return the engine's name of the policy for a container that it starts by itself, or not."""
+    return "unless-stopped" if enabled else "no"
 
 
 def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:

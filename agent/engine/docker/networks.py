@@ -1,5 +1,7 @@
 """Networks of the engine."""
 
+import secrets
+
 import msgspec
 
 from agent.engine.api.client import EngineClient
@@ -7,9 +9,10 @@ from agent.engine.api.responses import ApiObject
 from agent.engine.api.translation import well_formed
 from agent.engine.docker.commands import Client, Commands
 from agent.engine.errors import ObjectNotFound
-from agent.engine.models import Network
+from agent.engine.models import InspectedContainer, Network
 
 DRIVER = "bridge"
+DEFAULT = "bridge"
 INTERFACE = "com.docker.network.bridge.name"
 REACHABLE = "com.docker.network.bridge.enable_icc"
 MASQUERADE = "com.docker.network.bridge.enable_ip_masquerade"
@@ -67,6 +70,31 @@ class Networks:
             )
 
         await self._commands.call(work)
+
+    async def remove_endpoint(self, container: InspectedContainer) -> None:
+        """Remove what a container that does not run has left in its network.
+
+        The engine fails to remove it while its disk is full. It removes it by a name that is no
+        container's, so the container has another one meanwhile; what renames containers of apps
+        knows it as that of a replacement.
+        """
+        name, meanwhile = container.name, f"{container.name}.NEXT-{secrets.token_hex(4)}"
+
+        def work(client: Client) -> None:
+            client.rename(container.id, meanwhile)
+            try:
+                client.disconnect_container_from_network(
+                    name, network_name(container.network), force=True
+                )
+            finally:
+                client.rename(container.id, name)
+
+        await self._commands.call(work)
+
+
+def network_name(mode: str) -> str:
+    """Return the name of the network of a container; the default one has two."""
+    return DEFAULT if mode == "default" else mode
 
 
 def network(answer: bytes) -> Network:

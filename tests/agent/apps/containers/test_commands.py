@@ -61,7 +61,7 @@ async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -
     clock, engine = ManualClock(1000.0), engine_with_container()
     commands = ContainerCommands(engine=engine, clock=clock)
 
-    await commands.start("c1")
+    await commands.start(await engine.inspect("c1"))
 
     assert commands.is_own_event("c1", "start", clock.now)
     assert not commands.is_own_event("c1", "die", clock.now)

@@ -38,7 +38,8 @@ def without_later_labels(state: FakeEngineState) -> Any:
     for container in content["containers"].values():
         del container["labels"]["rollcall.spec"], container["labels"]["rollcall.agent"]
         # What the engine in these files did not keep.
-        del container["stopped_at"], container["health"], container["bind"]
+        for later in ("stopped_at", "health", "bind", "autostart"):
+            del container[later]
     for name, labels in content["volumes"].items():
         content["volumes"][name] = {"rollcall.app": labels["rollcall.app"]}
     return content

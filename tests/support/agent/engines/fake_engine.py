@@ -187,6 +187,10 @@ class FakeEngine:
                 raise NameInUse(f"The container name {name} is already in use")
             container.name = name
 
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        async with self._step("set autostart"):
+            self._find(container_id).autostart = enabled
+
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         async with self._step("limit"):
             container = self._find(container_id)

@@ -38,6 +38,7 @@ class FakeContainer(msgspec.Struct, kw_only=True):
     stopped_at: float | None = None
     health: Health | None = None
     shadow: str = ""
+    autostart: bool = True
 
 
 BRIDGE = Network(name="bridge", interface="docker0", reachable=True, mtu=1500)
@@ -70,6 +71,7 @@ def created(
         image_id=image_id,
         health=health,
         network=spec.network or "default",
+        autostart=spec.autostart,
     )
 
 
@@ -111,6 +113,7 @@ def inspected(container: FakeContainer) -> InspectedContainer:
         cpu=container.cpu,
         memory=container.memory,
         health_seconds=None if container.health is None else 0,
+        autostart=container.autostart,
     )
 
 

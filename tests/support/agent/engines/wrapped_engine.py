@@ -64,6 +64,9 @@ class WrappedEngine:
     async def rename(self, container_id: str, name: str) -> None:
         await self.real.rename(container_id, name)
 
+    async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
+        await self.real.set_autostart(container_id, enabled=enabled)
+
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         await self.real.limit(container_id, cpu=cpu, memory=memory)
 
