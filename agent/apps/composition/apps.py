@@ -119,6 +119,7 @@ async def open_apps(
             *build_keepers(
                 repository=repository,
                 runner=runner,
+                admission=parts.admission,
                 containers=containers,
                 counters=health.counters,
                 findings=health.findings,

@@ -52,6 +52,7 @@ class OperationParts:
     """The operations, and the parts that others use, too."""
 
     operations: Operations
+    admission: Admission
     commands: ContainerCommands
     containers: ContainerManager
     network: AppsNetwork
@@ -124,6 +125,7 @@ def build_operations(
             password_min=defaults.password_min,
             log=log,
         ),
+        admission=admission,
         commands=commands,
         containers=containers,
         network=network,
@@ -178,9 +180,9 @@ def _operations(
         ),
         start=StartOperation(
             repository=repository,
+            admission=admission,
             containers=containers,
             starter=starter,
-            passwords=passwords,
             rebuild=rebuild,
         ),
         stop=StopOperation(repository=repository, containers=containers),

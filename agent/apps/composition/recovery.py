@@ -5,6 +5,7 @@ from time import monotonic
 
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.admission.admission import Admission
 from agent.apps.archives.access import DataAccess
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.counters import AppCounters
@@ -26,6 +27,7 @@ def build_keepers(
     *,
     repository: AppRepository,
     runner: OperationRunner,
+    admission: Admission,
     containers: ContainerManager,
     counters: AppCounters,
     findings: Findings,
@@ -35,7 +37,11 @@ def build_keepers(
 ) -> list[ContainerObserver]:
     """Return the observers that keep apps that should run up and healthy, and others down."""
     operation = RestartOperation(
-        repository=repository, containers=containers, counters=counters, log=log
+        repository=repository,
+        admission=admission,
+        containers=containers,
+        counters=counters,
+        log=log,
     )
     return [
         Keeper(

@@ -9,7 +9,7 @@ from agent.apps.admission.ports import Ports
 from agent.apps.containers.commands import ContainerCommands
 from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requirement
-from agent.apps.errors import PortInUse, StartFailed
+from agent.apps.errors import NoSuchUser, PortInUse, StartFailed
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
@@ -18,7 +18,7 @@ from agent.engine.errors import (
     NetworkNotFound,
     ObjectNotFound,
 )
-from agent.engine.models import InspectedContainer
+from agent.engine.models import Container, InspectedContainer
 from agent.model import App
 
 OTHER_PORT = "end that one, or give the app another port"
@@ -81,6 +81,21 @@ class ContainerStarter:
             message=None,
             down=None,
         )
+
+    async def start_again(self, app: App, container: Container) -> App:
+        """Start an app's present container, and set a password that it does not have yet.
+
+        Errors are raised as by ``start``, but none of the password, which keeps no app from
+        running. Return the app as it is then.
+        """
+        started = await self.start(app, container.id, set_password=False)
+        if not app.password_pending:
+            return started
+        pending = msgspec.structs.replace(started, password_pending=True)
+        try:
+            return await self._passwords.set_pending(pending, container)
+        except NoSuchUser as error:
+            return await self._passwords.drop(pending, container, error)
 
     async def _start(self, app: App, container: InspectedContainer) -> None:
         try:

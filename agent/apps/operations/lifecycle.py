@@ -5,16 +5,16 @@ from datetime import datetime
 
 import msgspec
 
+from agent.apps.admission.admission import Admission
 from agent.apps.archives.access import DataAccess
 from agent.apps.containers.manager import UP_STATES, ContainerManager
-from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.containers.volumes import Volumes
-from agent.apps.errors import AppError, DataInUse, NoSuchUser
+from agent.apps.errors import AppError, DataInUse
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineConflict, EngineRefused, EngineUnavailable
+from agent.engine.errors import DiskFull, EngineConflict, EngineRefused, EngineUnavailable
 from agent.engine.models import Container, InspectedContainer
 from agent.journal import DeleteEntry, StartEntry, StopEntry
 from agent.model import App, not_started
@@ -27,15 +27,15 @@ class StartOperation:
         self,
         *,
         repository: AppRepository,
+        admission: Admission,
         containers: ContainerManager,
         starter: ContainerStarter,
-        passwords: Passwords,
         rebuild: RebuildOperation,
     ) -> None:
         self._repository = repository
+        self._admission = admission
         self._containers = containers
         self._starter = starter
-        self._passwords = passwords
         self._rebuild = rebuild
 
     async def run(self, job: Job) -> None:
@@ -66,6 +66,7 @@ class StartOperation:
         """Stop an app that is up, and start its container; one that is down is only started.
 
         Raises:
+            DiskFull: it could not be started again, and was not stopped.
             StartFailed, PortInUse: it is down; one that should run is tried again.
 
         """
@@ -75,15 +76,28 @@ class StartOperation:
         if container is None:
             await self._rebuild.recreate(job, target)
             return
+        if container.state in UP_STATES:
+            await self._admission.check_disk()
         entry = StartEntry(header=job.header, before=app, target=target)
         await job.commit(entry)
         if container.state in UP_STATES:
             await self._containers.stop(container)
         await self._carry_out(entry, container)
 
+    async def _restart_or_leave(self, entry: StartEntry, container: Container) -> None:
+        """Restart an app that was not stopped yet; leave it up where there is no room."""
+        try:
+            await self._admission.check_disk()
+        except DiskFull as error:
+            before = msgspec.structs.replace(entry.before, message=str(error))
+            await self._repository.finish(entry, before, error=error)
+            return
+        await self._containers.stop(container)
+        await self._carry_out(entry, container)
+
     async def _carry_out(self, entry: StartEntry, container: Container) -> None:
         try:
-            app = await self._start(entry.target, container)
+            app = await self._starter.start_again(entry.target, container)
         except (AppError, EngineRefused) as error:
             await self._stop(entry.before, container)
             before = msgspec.structs.replace(entry.before, message=str(error))
@@ -98,24 +112,14 @@ class StartOperation:
         else:
             await self._containers.stop_for_good(container)
 
-    async def _start(self, app: App, container: Container) -> App:
-        started = await self._starter.start(app, container.id, set_password=False)
-        if not app.password_pending:
-            return started
-        pending = msgspec.structs.replace(started, password_pending=True)
-        # It keeps no app from running, whatever becomes of it.
-        try:
-            return await self._passwords.set_pending(pending, container)
-        except NoSuchUser as error:
-            return await self._passwords.drop(pending, container, error)
-
     async def recover(self, _job: Job, entry: StartEntry) -> None:
         """Start the container, after it was stopped for a restart; give up if it is gone."""
         container = await self._containers.current(entry.target)
         if container is not None:
             if entry.header.operation == "restart" and _ran_before(container, entry.header.since):
-                await self._containers.stop(container)
-            await self._carry_out(entry, container)
+                await self._restart_or_leave(entry, container)
+            else:
+                await self._carry_out(entry, container)
             return
         # The start of an app that has lost its container had this type of entry in older databases.
         await self._containers.undo_or_stop(entry)

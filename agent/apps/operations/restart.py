@@ -3,11 +3,12 @@
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.admission.admission import Admission
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.counters import AppCounters
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import DiskFull, EngineRefused
 from agent.engine.models import InspectedContainer
 from agent.journal import StartEntry, StopEntry
 from agent.model import App, Down, not_started
@@ -24,11 +25,13 @@ class RestartOperation:
         self,
         *,
         repository: AppRepository,
+        admission: Admission,
         containers: ContainerManager,
         counters: AppCounters,
         log: FilteringBoundLogger,
     ) -> None:
         self._repository = repository
+        self._admission = admission
         self._containers = containers
         self._counters = counters
         self._log = log
@@ -61,6 +64,7 @@ class RestartOperation:
         """Stop a running container, which is unhealthy for this reason, and start it again.
 
         Raises:
+            DiskFull: it could not be started again, and was not stopped.
             EngineRefused: it does not start; the app holds the reason and the number of tries.
 
         """
@@ -68,9 +72,14 @@ class RestartOperation:
         container = await self._containers.current(app)
         if container is None or container.state != "running" or app.desired != "running":
             return
+        job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {reason}")
+        try:
+            await self._admission.check_disk()
+        except DiskFull as error:
+            await self._repository.put(app, outcome_of=job.header, error=error)
+            raise
         self._log.warning("restarting an app that is unhealthy", app=app.name)
         self._counters.restarts.labels("unhealthy").inc()
-        job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {reason}")
         entry = StartEntry(header=job.header, before=app, target=app)
         await job.commit(entry)
         await self._containers.stop(container)

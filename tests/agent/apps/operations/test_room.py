@@ -1,0 +1,102 @@
+"""A restart on a full disk leaves the app as it is: it might not start again."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.engine.errors import DiskFull
+from tests.support.agent.apps.checked_apps import AT_ONCE, NEW, Program, apps_of, until_healthy
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.running_apps import ASKER, running_apps, told
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.slow
+
+FULL = 100  # so many percent of a disk are never free
+
+
+def steps_of(engine: FakeEngine) -> list[str]:
+    """Return a list that gets the changes that the engine is asked for."""
+    steps = list[str]()
+
+    async def note(step: str) -> None:
+        steps.append(step)
+
+    engine.at_step = note
+    return steps
+
+
+async def test_a_restart_without_room_is_rejected_and_the_app_goes_on(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with apps_of(tmp_path, engine) as apps:
+        await apps.create(NEW, ASKER)
+    steps = steps_of(engine)
+    async with apps_of(tmp_path, engine, min_free_percent=FULL) as apps:
+        with pytest.raises(DiskFull, match="is free"):
+            await apps.restart("web", ASKER)
+        assert (await apps.get("web")).state == "running"
+        assert steps == []
+
+        await apps.stop("web", ASKER)
+        assert (await apps.restart("web", ASKER)).state == "running"
+
+
+async def test_an_unhealthy_app_goes_on_while_there_is_no_room_for_its_restart(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with apps_of(tmp_path, engine) as apps:
+        await apps.create(NEW, ASKER)
+    engine.check = Program(exit_code=7)
+    steps = steps_of(engine)
+    async with apps_of(tmp_path, engine, min_free_percent=FULL) as apps:
+        await until_healthy(apps, is_so=False)
+
+        async def has_tried() -> bool:
+            return ("agent", "restart", "failed") in await told(apps)
+
+        await async_until(has_tried)
+        assert (await apps.get("web")).state == "running"
+        assert steps == []
+        (event,) = [each for each in await apps.events("web") if each.action == "restart"][:1]
+        assert "is free" in (event.message or "")
+    async with apps_of(tmp_path, engine):
+
+        async def is_restarted() -> bool:
+            return "after start" in steps
+
+        await async_until(is_restarted)
+
+
+async def test_a_restart_that_was_interrupted_before_the_stop_leaves_the_app_up_without_room(
+    tmp_path: Path,
+) -> None:
+    engine, reached = FakeEngine(), asyncio.Event()
+
+    async def stop_here(step: str) -> None:
+        if step == "before stop":
+            reached.set()
+            await asyncio.Event().wait()
+
+    async with running_apps(
+        tmp_path, engine, LogCapture(), defaults=AT_ONCE, drain_seconds=0
+    ) as apps:
+        await apps.create(NEW, ASKER)
+        engine.at_step = stop_here
+        restart = asyncio.ensure_future(apps.restart("web", ASKER))
+        await reached.wait()
+        restart.cancel()
+        await asyncio.wait([restart])
+    steps = steps_of(engine)
+    async with apps_of(tmp_path, engine, min_free_percent=FULL) as apps:
+
+        async def is_settled() -> bool:
+            return (await apps.get("web")).progress is None
+
+        await async_until(is_settled)
+        record = await apps.get("web")
+        assert record.state == "running"
+        assert "is free" in (record.message or "")
+    assert steps == []
