@@ -33,6 +33,8 @@ class App(msgspec.Struct):
     revision: int | None = None
     restarts: int | None = None
     exit_code: int | None = None
+    crashing: bool | None = None
+    finished_at: str | None = None
     labels: list[str] = []
     progress: Progress | None = None
 

@@ -14,6 +14,8 @@ MAX_FORMER_APPS = 100
 MAX_MESSAGE_LENGTH = 1000
 # The number of latest events that are read at the start, for clients that follow events.
 MAX_LATEST = 1000
+# The number of events from which the restarts of apps are counted at the start.
+MAX_RUN_EVENTS = 20_000
 CREATE_EVENTS_TABLES = (
     """CREATE TABLE events (
         number INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL, event BLOB NOT NULL
@@ -127,6 +129,15 @@ def latest_events(connection: sqlite3.Connection) -> list[Event]:
             break
         found.append(_event(number, row))
     return found[::-1]
+
+
+def run_events(connection: sqlite3.Connection) -> list[Event]:
+    """Return the last events of the apps that exist, the oldest first."""
+    query = (
+        "SELECT number, event FROM events WHERE app IN (SELECT name FROM apps)"
+        " ORDER BY number DESC LIMIT ?"
+    )
+    return [_event(*row) for row in connection.execute(query, (MAX_RUN_EVENTS,))][::-1]
 
 
 def _event(number: int, row: bytes) -> Event:

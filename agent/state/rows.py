@@ -8,7 +8,7 @@ import msgspec
 
 from agent.journal import JournalEntry
 from agent.model import App
-from agent.state.events import Event, latest_events
+from agent.state.events import Event, latest_events, run_events
 from agent.state.history import (
     Pull,
     Revision,
@@ -42,6 +42,7 @@ class StoredState:
         pulled: The tags that images got when the agent pulled them, by the image's id.
         pulls: The pulls that have begun and not ended.
         latest_events: The last events of all apps, the oldest first.
+        run_events: More of them, of the apps that exist.
 
     """
 
@@ -55,6 +56,7 @@ class StoredState:
     pulled: Mapping[str, frozenset[str]]
     pulls: list[Pull]
     latest_events: list[Event]
+    run_events: list[Event]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ def read_state(connection: sqlite3.Connection) -> StoredState:
             pulled=read_pulled(connection),
             pulls=read_pulls(connection),
             latest_events=latest_events(connection),
+            run_events=run_events(connection),
         )
     except KeyError as error:
         raise sqlite3.DatabaseError("a fact is missing in it") from error

@@ -32,6 +32,10 @@ FIELDS = (
     "state",
     "desired",
     "healthy",
+    "crashing",
+    "restarts",
+    "exit_code",
+    "finished_at",
     "message",
     "http_port",
     "ssh_port",
@@ -141,7 +145,9 @@ def _row(item: Mapping[str, Any]) -> dict[str, Any]:
     if item["error"] is not None:
         return {"app": item["app"], "state": "error", "message": item["error"]}
     ports = [f"http {item['http_port']}", f"ssh {item['ssh_port']}"]
-    return {**item, "health": _health(item), "ports": ports}
+    # The engine starts it again and again, so that its word is mostly `running`.
+    state = "crashing" if item["crashing"] else item["state"]
+    return {**item, "state": state, "health": _health(item), "ports": ports}
 
 
 def _health(record: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ const NOTE = "note: ";
 export function appState(app) {
   const step = app.progress && [app.progress.step ?? app.progress.operation, app.progress.percent !== null && `${app.progress.percent} %`].filter(Boolean).join(" ");
   return h("span", {},
-    h("span", { class: `state ${kind(app)}` }, app.state),
+    h("span", { class: `state ${kind(app)}` }, app.crashing && !app.progress ? "crashing" : app.state),
     step && h("span", { class: "more" }, ` ${step}`));
 }
 

@@ -10,14 +10,13 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.admission.disk import DiskGuard, flush_disks
 from agent.apps.composition.dry_run import DryApps
-from agent.apps.composition.health import build_health
+from agent.apps.composition.health import HealthParts, build_health
 from agent.apps.composition.images import build_images
 from agent.apps.composition.operations import build_operations
 from agent.apps.composition.recovery import build_keepers, build_reconciler
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.apps.dry_run.dry_runs import DryRuns
-from agent.apps.health.crashes import Crashes
 from agent.apps.health.monitor import HealthMonitor
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.guard import ClaimGuard
@@ -73,7 +72,7 @@ async def open_apps(
 
     """
     health = build_health(engine=engine, metrics=metrics, on_change=on_change, clock=clock)
-    repository = await _repository(store, identities, health.crashes, clock)
+    repository = await _repository(store, identities, health, clock)
     ownership = Ownership(engine=engine, repository=repository, identities=identities, log=log)
     disk_guard = DiskGuard(
         min_free_percent=defaults.min_free_percent, database_directory=store.folder
@@ -109,8 +108,12 @@ async def open_apps(
         counters=health.counters,
         log=log,
     )
-    inspector = Inspector(engine=engine, repository=repository, monotonic=monotonic)
-    engine_events = EngineEvents(repository=repository, commands=parts.commands, log=log)
+    inspector = Inspector(
+        engine=engine, repository=repository, runs=health.runs, monotonic=monotonic
+    )
+    engine_events = EngineEvents(
+        repository=repository, commands=parts.commands, runs=health.runs, log=log
+    )
     reconciler = build_reconciler(
         observers=[
             inspector,
@@ -165,6 +168,7 @@ async def open_apps(
             operations=runner,
             findings=health.findings,
             crashes=health.crashes,
+            runs=health.runs,
             network=parts.network,
         ),
     )
@@ -242,12 +246,14 @@ def _periodic(
 
 
 async def _repository(
-    store: Store, identities: Identities, crashes: Crashes, clock: Callable[[], float]
+    store: Store, identities: Identities, health: HealthParts, clock: Callable[[], float]
 ) -> AppRepository:
     repository, stored = AppRepository(store, clock=clock), await store.open()
     repository.load(stored)
-    crashes.add(stored.latest_events)
-    store.subscribe(crashes.add)
+    health.crashes.add(stored.latest_events)
+    store.subscribe(health.crashes.add)
+    health.runs.load(stored.run_events)
+    store.subscribe(health.runs.add)
     # Earlier versions wrote the database's identity on containers, and do so after a downgrade.
     identities.add(stored.agent)
     return repository

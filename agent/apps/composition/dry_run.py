@@ -58,6 +58,7 @@ class DryApps:
             self.health,
             checker=DryHealthChecker(engine=engine, http=self.health.probe),
             findings=self.health.findings.copied(),
+            runs=self.health.runs.copied(),
             # A change begins anew: earlier ends say nothing about the app as it would be.
             crashes=Crashes(on_loop=lambda: None, clock=self.clock),
         )
@@ -98,6 +99,7 @@ class DryApps:
                     operations=runner,
                     findings=health.findings,
                     crashes=health.crashes,
+                    runs=health.runs,
                     network=parts.network,
                 ),
             ),

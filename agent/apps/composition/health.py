@@ -9,18 +9,20 @@ from agent.apps.counters import AppCounters
 from agent.apps.health.checker import HealthChecker
 from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
+from agent.apps.health.runs import Runs
 from agent.engine.protocol import Engine
 from agent.probe import HttpProbe
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthParts:
-    """The checker, its findings, the crashes of apps and the counters."""
+    """The checker, its findings, the crashes and runs of apps, and the counters."""
 
     probe: HttpProbe
     checker: HealthChecker
     findings: Findings
     crashes: Crashes
+    runs: Runs
     counters: AppCounters
 
 
@@ -41,5 +43,6 @@ def build_health(
         checker=HealthChecker(engine=engine, http=probe),
         findings=Findings(),
         crashes=Crashes(on_loop=on_change, clock=clock),
+        runs=Runs(),
         counters=AppCounters(metrics),
     )

@@ -35,7 +35,7 @@ class _Ends:
             self._add_end(event)
         elif event.actor == "engine" and event.action == "kill":
             self._signalled = event.time
-        elif _is_change(event):
+        elif is_change(event):
             self._changed = event.time
             self._keep(())
 
@@ -110,7 +110,8 @@ class Crashes:
         )
 
 
-def _is_change(event: Event) -> bool:
+def is_change(event: Event) -> bool:
+    """Return whether an operator has changed, started or stopped the app by this."""
     if event.actor == "engine":
         return event.action == "stop"
     return event.actor == "key" and event.outcome == "done" and event.action in CHANGES

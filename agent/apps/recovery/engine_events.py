@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.commands import ContainerCommands
+from agent.apps.health.runs import Runs
 from agent.apps.observer import ContainerObserver
 from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineError
@@ -33,10 +34,12 @@ class EngineEvents(ContainerObserver):
         *,
         repository: AppRepository,
         commands: ContainerCommands,
+        runs: Runs,
         log: FilteringBoundLogger,
     ) -> None:
         self._repository = repository
         self._commands = commands
+        self._runs = runs
         self._log = log
         self._waiting = deque[Event](maxlen=MAX_WAITING)
         self._writer: asyncio.Task[None] | None = None
@@ -49,6 +52,7 @@ class EngineEvents(ContainerObserver):
         app = self._repository.find(event.app)
         if app is None or app.container_id != event.container_id or event.action not in RECORDED:
             return
+        self._runs.happened(event)
         if self._commands.is_own_event(event.container_id, event.action, event.time):
             return
         self._waiting.append(

@@ -1,10 +1,11 @@
 """Inspecting containers, since the engine's list may show an earlier state of them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
+from agent.apps.health.runs import Runs
 from agent.apps.observer import ContainerObserver
 from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineError, ObjectNotFound
@@ -52,11 +53,13 @@ class Inspector(ContainerObserver):
         *,
         engine: Engine,
         repository: AppRepository,
+        runs: Runs,
         monotonic: Callable[[], float],
     ) -> None:
         self.autostarting: dict[str, bool] = {}
         self._engine = engine
         self._repository = repository
+        self._runs = runs
         self._on_found: list[Callable[[], None]] = []
         self._monotonic = monotonic
         self._inspected_at: dict[str, float] = {}
@@ -90,21 +93,19 @@ class Inspector(ContainerObserver):
         """Inspect what is due, and wait for that for a moment; ``containers`` are all, by id."""
         if self._task is not None and not self._task.done():
             return
-        ids = {app.container_id for app in self._repository.existing()}
-        present = {each: container for each, container in containers.items() if each in ids}
-        self._keep(present)
-        due = self._due()
+        apps = {app.container_id: app.name for app in self._repository.existing()}
+        self._keep([each for each in containers if each in apps])
+        due = [(containers[each], apps[each]) for each in self._due()]
         if due:
-            states = {each: present[each].state for each in due}
-            self._task = asyncio.create_task(self._inspect_all(states), name="inspections")
+            self._task = asyncio.create_task(self._inspect_all(due), name="inspections")
             _, late = await asyncio.wait({self._task}, timeout=TURN_SECONDS)
             for task in late:  # those that look at what was found have to look again
                 task.add_done_callback(lambda _: self._notify())
 
-    def _keep(self, present: Mapping[str, Container]) -> None:
+    def _keep(self, present: Collection[str]) -> None:
         """Forget containers that are gone; a new one is due."""
         now = self._monotonic()
-        for container_id in present.keys() - self._inspected_at.keys():
+        for container_id in set(present) - self._inspected_at.keys():
             self._suspects.setdefault(container_id, _Suspect(due=now))
         self._inspected_at = {each: self._inspected_at.get(each, -inf) for each in present}
         self._suspects = {each: self._suspects[each] for each in present if each in self._suspects}
@@ -121,9 +122,9 @@ class Inspector(ContainerObserver):
             due.update(sorted(others, key=self._inspected_at.__getitem__)[:number])
         return due
 
-    async def _inspect_all(self, states: Mapping[str, str]) -> None:
-        """Inspect containers, which were listed in these states."""
-        found = await asyncio.gather(*(self._inspect(*each) for each in states.items()))
+    async def _inspect_all(self, due: Collection[tuple[Container, str]]) -> None:
+        """Inspect containers as they were listed, each with the name of its app."""
+        found = await asyncio.gather(*(self._inspect(*each) for each in due))
         if any(found):
             self._notify()
 
@@ -131,26 +132,26 @@ class Inspector(ContainerObserver):
         for listener in self._on_found:
             listener()
 
-    async def _inspect(self, container_id: str, listed: str) -> bool:
-        """Inspect a container; return whether the list was wrong."""
-        now = self._monotonic()
-        suspect = self._suspects.get(container_id)
+    async def _inspect(self, listed: Container, app: str) -> bool:
+        """Inspect a container of an app; return whether the list was wrong."""
+        now, suspect = self._monotonic(), self._suspects.get(listed.id)
         if suspect is not None:
             suspect.due = now + suspect.pause
             suspect.pause = min(2 * suspect.pause, MAX_PAUSE_SECONDS)
         try:
             async with self._slots:
-                seen = await self._engine.inspect(container_id)
+                seen = await self._engine.inspect(listed.id)
         except ObjectNotFound:
             return False
         except EngineError:  # it is inspected again
-            self._suspects.setdefault(container_id, _Suspect(due=now + FIRST_PAUSE_SECONDS))
+            self._suspects.setdefault(listed.id, _Suspect(due=now + FIRST_PAUSE_SECONDS))
             return False
-        self._inspected_at[container_id] = now
-        self.autostarting[container_id] = seen.autostart
-        agrees = seen.state == listed
-        if agrees and seen.state not in TRANSIENT and self._suspects.get(container_id) is suspect:
-            self._suspects.pop(container_id, None)
+        self._runs.inspected(app, seen)
+        self._inspected_at[listed.id] = now
+        self.autostarting[listed.id] = seen.autostart
+        agrees = seen.state == listed.state
+        if agrees and seen.state not in TRANSIENT and self._suspects.get(listed.id) is suspect:
+            self._suspects.pop(listed.id, None)
         return not agrees
 
     async def close(self) -> None:

@@ -69,6 +69,7 @@ class AppRepository:
                 pulled=self.pulls.images,
                 pulls=[*self.pulls.begun.values()],
                 latest_events=[],
+                run_events=[],
             )
         )
         return copy

@@ -10,6 +10,7 @@ from agent.apps.containers.network import AppsNetwork
 from agent.apps.errors import AppNotRunning
 from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
+from agent.apps.health.runs import Runs
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
@@ -62,11 +63,13 @@ class RecordBuilder:
         operations: OperationRunner,
         findings: Findings,
         crashes: Crashes,
+        runs: Runs,
         network: AppsNetwork,
     ) -> None:
         self._operations = operations
         self._findings = findings
         self._crashes = crashes
+        self._runs = runs
         self._network = network
 
     def checked(self, app: App, container: ContainerT) -> ContainerT:
@@ -79,17 +82,21 @@ class RecordBuilder:
             app,
             container,
             self._operations.status(app.name),
+            run=self._runs.last(app.name, container),
             crashes=self._crashes.message(app.name),
             note=self._note(container),
         )
         return views.with_check(record, self._findings.why_unhealthy(app, container))
 
     def full(self, app: App, container: InspectedContainer | None) -> AppView:
-        """Return the whole record."""
+        """Return the whole record, and remember what only an inspection tells of the last run."""
+        if container is not None:
+            self._runs.inspected(app.name, container)
         record = views.full(
             app,
             container,
             self._operations.status(app.name),
+            run=self._runs.last(app.name, container),
             crashes=self._crashes.message(app.name),
             note=self._note(container),
         )

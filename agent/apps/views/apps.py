@@ -8,6 +8,7 @@ import msgspec
 
 from agent.apps.containers.manager import UP_STATES
 from agent.apps.containers.spec import NOTE_LABEL
+from agent.apps.health.runs import LastRun
 from agent.apps.runner.job import OperationStatus
 from agent.engine.models import (
     Container,
@@ -61,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class AppView(AppSpec, frozen=True, kw_only=True):
     """The record of an app.
 
-    A list leaves out what only an inspect tells: ``started_at`` to ``oom_killed``. Times are RFC
+    A list leaves out what only an inspect tells: ``started_at`` and ``oom_killed``. Times are RFC
     3339 in UTC. In the plan of an image that would be pulled, ``volumes`` is None.
     """
 
@@ -74,9 +75,10 @@ class AppView(AppSpec, frozen=True, kw_only=True):
     image_id: str | None
     created_at: str
     started_at: str | msgspec.UnsetType | None = msgspec.UNSET
-    finished_at: str | msgspec.UnsetType | None = msgspec.UNSET
-    exit_code: int | msgspec.UnsetType | None = msgspec.UNSET
-    restarts: int | msgspec.UnsetType | None = msgspec.UNSET
+    finished_at: str | None
+    exit_code: int | None
+    restarts: int
+    crashing: bool
     oom_killed: bool | msgspec.UnsetType | None = msgspec.UNSET
     message: str | None
     password: Literal["set", "pending"] | None
@@ -89,6 +91,7 @@ def summary(
     container: Container | None,
     operation: OperationStatus | None,
     *,
+    run: LastRun,
     crashes: str | None = None,
     note: str | None = None,
 ) -> AppView:
@@ -97,7 +100,7 @@ def summary(
     ``crashes`` is how often an app has ended that crashes in a loop; ``note`` is added to its
     message.
     """
-    return _view(app, container, operation, crashes=crashes, note=note)
+    return _view(app, container, operation, run=run, crashes=crashes, note=note)
 
 
 def full(
@@ -105,21 +108,20 @@ def full(
     container: InspectedContainer | None,
     operation: OperationStatus | None,
     *,
+    run: LastRun,
     crashes: str | None = None,
     note: str | None = None,
 ) -> AppView:
-    """Return the whole record; ``crashes`` and ``note`` as in a list."""
+    """Return the whole record; the rest is as in a list."""
     ran = container is not None and container.started_at is not None
     return _view(
         app,
         container,
         operation,
+        run=run,
         crashes=crashes,
         note=note,
         started_at=container.started_at if container else None,
-        finished_at=container.finished_at if container else None,
-        exit_code=container.exit_code if container else None,
-        restarts=container.restarts if container else None,
         oom_killed=container.oom_killed if container and ran else None,
     )
 
@@ -151,6 +153,7 @@ def _view(
     container: Container | None,
     operation: OperationStatus | None,
     *,
+    run: LastRun,
     crashes: str | None,
     note: str | None,
     **inspected: Any,
@@ -166,6 +169,10 @@ def _view(
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
+        finished_at=run.finished_at,
+        exit_code=run.exit_code,
+        restarts=run.restarts,
+        crashing=crashes is not None,
         message=_message(app, container, crashes, f"{NOTE}{notes}" if notes else None),
         password=_password(app),
         progress=_progress(operation) if operation else None,

@@ -64,6 +64,18 @@ async def test_each_row_has_the_same_keys_for_programs(
     assert {"name", "image", "state", "healthy"} <= alone[0].keys()
 
 
+async def test_an_app_that_crashes_in_a_loop_is_shown_so_while_it_runs(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    ends = {"crashing": True, "restarts": 4, "exit_code": 3, "finished_at": "2026-01-31T12:00:00Z"}
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD | ends]
+
+    assert (await rollcall("apps")).rows()[0][:2] == ["web-1/shop", "crashing"]
+
+    (item,) = msgspec.json.decode((await rollcall("apps", "-o", "json")).out)
+    assert {"state": "running", **ends}.items() <= item.items()
+
+
 async def test_a_log_is_read_since_some_time_ago(rollcall: Rollcall, agent: FakeAgent) -> None:
     async def log(_: web.Request) -> web.Response:
         return web.Response(text="")

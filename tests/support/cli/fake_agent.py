@@ -14,6 +14,7 @@ APP_RECORD: dict[str, Any] = {
     "state": "running",
     "desired": "running",
     "healthy": None,
+    "crashing": False,
     "message": None,
 }
 NOT_FOUND = {"message": "there is no such app"}

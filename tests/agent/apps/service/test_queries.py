@@ -35,6 +35,7 @@ FIELDS = {
     "finished_at",
     "exit_code",
     "restarts",
+    "crashing",
     "oom_killed",
     "message",
     "password",
@@ -44,7 +45,7 @@ FIELDS = {
     "stop_seconds",
     "volumes",
 }
-ONLY_INSPECT = {"started_at", "finished_at", "exit_code", "restarts", "oom_killed"}
+ONLY_INSPECT = {"started_at", "oom_killed"}
 
 
 async def test_a_record_has_every_field_and_a_list_leaves_out_what_only_an_inspect_tells(
@@ -57,6 +58,7 @@ async def test_a_record_has_every_field_and_a_list_leaves_out_what_only_an_inspe
     assert record["finished_at"] is None
     assert record["exit_code"] is None
     assert record["restarts"] == 0
+    assert record["crashing"] is False
     assert record["oom_killed"] is False
     assert record["message"] is None
     (listed,) = [

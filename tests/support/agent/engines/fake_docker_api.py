@@ -15,6 +15,7 @@ from structlog.testing import LogCapture
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
+from agent.apps.health.runs import Runs
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
@@ -195,6 +196,7 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
             operations=operations,
             findings=Findings(),
             crashes=Crashes(on_loop=lambda: None, clock=time.time),
+            runs=Runs(),
             network=AppsNetwork(engine=engine, defaults=DEFAULTS, log=log),
         ),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.apps.health.runs import Runs
 from agent.apps.recovery.inspector import MOST_IN_A_ROUND, ROUND_SECONDS, Inspector
 from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineTimeout
@@ -74,7 +75,10 @@ class Scene:
         repository.load(replace(await self._store.open(), apps=apps))
         await self._store.close()
         self.inspector = Inspector(
-            engine=self.engine, repository=repository, monotonic=lambda: self.clock.now
+            engine=self.engine,
+            repository=repository,
+            runs=Runs(),
+            monotonic=lambda: self.clock.now,
         )
         self.inspector.subscribe(self._count)
         await self.look()

@@ -1,0 +1,144 @@
+"""How often the container of each app was started again, and how it ended last."""
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from agent.apps.health.crashes import is_change
+from agent.engine.models import Container, ContainerEvent, InspectedContainer
+from agent.state.events import Event
+
+# An inspection and an event of one end differ by less.
+SAME_END_SECONDS = 5.0
+
+
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the runs of a container.
+
+    Attributes:
+        restarts: How often engine and agent have started it again, since it was made or an operator
+            started it.
+        finished_at: When it ended last, in RFC 3339, None if it did not.
+        exit_code: With which code, None if that is not known.
+
+    """
+
+    restarts: int = 0
+    finished_at: str | None = None
+    exit_code: int | None = None
+
+
+class _Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of an app's container, whose id is None as long as it was not inspected.
+
+    ``by_engine`` are the restarts since the agent's last start of it, ``before`` those until then.
+    """
+
+    container_id: str | None = None
+    before: int = 0
+    by_engine: int = 0
+    finished_at: str | None = None
+    exit_code: int | None = None
+
+    def restarted_by_agent(self) -> "_Runs":
+        return msgspec.structs.replace(self, before=self.before + self.by_engine + 1, by_engine=0)
+
+    def ended(self, moment: float, exit_code: int | None) -> "_Runs":
+        finished_at = self.finished_at
+        if finished_at is not None:
+            later = moment - _seconds(finished_at)
+            if later < -SAME_END_SECONDS:
+                return self
+            if later <= SAME_END_SECONDS:  # the engine's own time is the more precise one
+                return msgspec.structs.replace(self, exit_code=exit_code)
+        text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+        finished_at = text.replace("+00:00", "Z")
+        return msgspec.structs.replace(self, finished_at=finished_at, exit_code=exit_code)
+
+    def inspected(self, container: InspectedContainer) -> "_Runs":
+        before, finished_at = self.before, container.finished_at
+        if self.container_id is not None and container.restarts < self.by_engine:
+            before += self.by_engine  # somebody has started it, and the engine counts anew
+        return _Runs(
+            container_id=container.id,
+            before=before,
+            by_engine=container.restarts,
+            finished_at=finished_at,
+            exit_code=self._exit_code(finished_at, container.exit_code),
+        )
+
+    def _exit_code(self, finished_at: str | None, exit_code: int | None) -> int | None:
+        if exit_code is not None or finished_at is None or self.finished_at is None:
+            return exit_code
+        is_same = abs(_seconds(finished_at) - _seconds(self.finished_at)) <= SAME_END_SECONDS
+        return self.exit_code if is_same else None
+
+
+class Runs:
+    """Counts the restarts of apps, and keeps their last ends: the engine's list has neither.
+
+    They come from the events of apps, those of the engine, and inspections.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Runs] = {}
+
+    def copied(self) -> "Runs":
+        """Return a copy, which changes by itself."""
+        copy = Runs()
+        copy._runs = self._runs.copy()
+        return copy
+
+    def load(self, events: Iterable[Event]) -> None:
+        """Take the events of before the agent's start, in their order."""
+        for event in events:
+            if event.actor == "engine" and event.action == "die":
+                self._runs[event.app] = self._of(event.app).ended(event.time, event.exit_code)
+            elif event.actor == "engine" and event.action == "start":
+                runs = self._of(event.app)
+                self._runs[event.app] = msgspec.structs.replace(runs, by_engine=runs.by_engine + 1)
+            else:
+                self.add((event,))
+
+    def add(self, events: Collection[Event]) -> None:
+        """Take events that were written; inspections count the restarts by the engine."""
+        for event in events:
+            runs = self._of(event.app)
+            if event.actor == "agent" and event.action in ("start", "restart"):
+                if event.outcome == "done":
+                    self._runs[event.app] = runs.restarted_by_agent()
+            elif event.action == "delete" and event.outcome == "done":
+                self._runs.pop(event.app, None)
+            elif event.actor == "key" and is_change(event):
+                self._runs[event.app] = msgspec.structs.replace(runs, before=0, by_engine=0)
+
+    def happened(self, event: ContainerEvent) -> None:
+        """Take an event of the container that an app has now, also one that the agent caused."""
+        if event.action == "die":
+            runs = self._of_container(event.app, event.container_id)
+            self._runs[event.app] = runs.ended(event.time, event.exit_code)
+
+    def inspected(self, app: str, container: InspectedContainer) -> None:
+        """Take an inspection of an app's container."""
+        self._runs[app] = self._of_container(app, container.id).inspected(container)
+
+    def last(self, app: str, container: Container | None) -> LastRun:
+        """Return what is known of the runs of an app's container."""
+        runs = self._of_container(app, container.id if container is not None else None)
+        return LastRun(
+            restarts=runs.before + runs.by_engine,
+            finished_at=runs.finished_at,
+            exit_code=runs.exit_code,
+        )
+
+    def _of(self, app: str) -> _Runs:
+        return self._runs.get(app, _Runs())
+
+    def _of_container(self, app: str, container_id: str | None) -> _Runs:
+        runs = self._of(app)
+        return runs if runs.container_id in (None, container_id) else _Runs()
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
