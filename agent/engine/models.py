@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 MIB = 1 << 20
+DEFAULT_NETWORK = "bridge"
 Health = Literal["starting", "healthy", "unhealthy"]
 
 
@@ -31,8 +32,9 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ports`` are the host's, while they are published, each with its address, an IPv4 one if there
     are several. ``health`` is what the check of its image has found while it runs, None if there is
-    no check. ``network`` is ``default`` for that of the engine. ``volumes`` are the names of the
-    volumes that are mounted in it, by path.
+    no check. ``network`` is that of which it was made, ``default`` for that of the engine;
+    ``networks`` are those that it is connected to, None where that is not known. ``volumes`` are
+    the names of the volumes that are mounted in it, by path.
     """
 
     id: str
@@ -44,7 +46,20 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     ports: Mapping[int, str] = {}
     health: Health | None = None
     network: str = "default"
+    networks: frozenset[str] | None = None
     volumes: Mapping[str, str] = {}
+
+    @property
+    def own_network(self) -> str:
+        """The name of the network of which it was made."""
+        return DEFAULT_NETWORK if self.network == "default" else self.network
+
+    @property
+    def lost_network(self) -> str | None:
+        """The network of which it was made, if somebody has disconnected it from that."""
+        if self.networks is None or self.networks & {self.own_network, "none", "host"}:
+            return None
+        return self.own_network
 
 
 class InspectedContainer(Container, frozen=True, kw_only=True):

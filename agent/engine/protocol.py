@@ -150,6 +150,9 @@ class Engine(Protocol):
     async def create_network(self, wanted: Network) -> None:
         """Create a bridge network; EngineConflict if there is one of that name."""
 
+    async def connect(self, container_id: str, network: str) -> None:
+        """Connect a container to a network, running or not; NetworkNotFound."""
+
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes; EngineConflict when it is not running."""
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
-from agent.engine.errors import EngineRefused
-from agent.engine.models import InspectedContainer
+from agent.engine.errors import EngineRefused, NetworkNotFound
+from agent.engine.models import Container, InspectedContainer
 from agent.engine.protocol import Engine
 
 # The engine may log the end or a pause of a container just after it has answered. It logs a start
@@ -78,11 +78,21 @@ class ContainerCommands:
             call.ended = self._clock() + seconds
 
     async def start(self, container: InspectedContainer) -> None:
-        """Start a container; the engine starts it again when it ends, and at its own start."""
+        """Start a container; the engine starts it again when it ends, and at its own start.
+
+        One that somebody has disconnected from its network is connected again.
+        """
+        await self.reconnect(container)
         if not container.autostart:
             await self.set_autostart(container.id, enabled=True)
-        with self._call(container.id, START, grace_seconds=0):
+        with self._call(container.id, START, grace_seconds=0), _network_needed():
             await self.engine.start(container.id)
+
+    async def reconnect(self, container: Container) -> None:
+        """Connect a container to its network, unless it is; NetworkNotFound."""
+        if container.lost_network is not None:
+            with _network_needed():
+                await self.engine.connect(container.id, container.lost_network)
 
     async def set_autostart(self, container_id: str, *, enabled: bool) -> None:
         """Set whether the engine starts a container by itself."""
@@ -113,3 +123,14 @@ class ContainerCommands:
         """Set other limits of a container."""
         with self._call(container_id, UPDATE):
             await self.engine.limit(container_id, cpu=cpu, memory=memory)
+
+
+@contextmanager
+def _network_needed() -> Iterator[None]:
+    try:
+        yield
+    except NetworkNotFound as error:
+        raise NetworkNotFound(
+            f"the network of its container was removed ({error}); rebuild the app, so that its"
+            " container is made anew"
+        ) from error

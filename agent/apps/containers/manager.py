@@ -186,6 +186,10 @@ class ContainerManager:
         """Start a container, as the engine does; EngineRefused."""
         await self._commands.start(container)
 
+    async def reconnect(self, container: Container) -> None:
+        """Connect a container to its network, if somebody has disconnected it; EngineRefused."""
+        await self._commands.reconnect(container)
+
     async def set_autostart(self, container: Container, *, enabled: bool) -> None:
         """Set whether the engine starts a container by itself; EngineRefused."""
         await self._commands.set_autostart(container.id, enabled=enabled)

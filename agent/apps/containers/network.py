@@ -30,6 +30,10 @@ MOVES_IN = (
     "the app is not isolated from others yet (`apps.isolated`): it is from its next rebuild on, or"
     " any other replacement of its container"
 )
+OTHERS = (
+    "its container was connected to {}, too, where others may reach it; a rebuild leaves it in its"
+    " own network alone"
+)
 MOVES_OUT = (
     "the app is still isolated from others: it is until its next rebuild, or any other replacement"
     " of its container, since `apps.isolated` is off"
@@ -60,7 +64,10 @@ class AppsNetwork:
         self._turn = asyncio.Lock()
 
     def message(self, container: Container) -> str | None:
-        """Return a note if the app's next container will be in another network, else None."""
+        """Return a note if the app's next container will be in other networks, else None."""
+        others = (container.networks or frozenset()) - {container.own_network}
+        if self._isolated and others and container.lost_network is None:
+            return OTHERS.format(" and ".join(f"`{each}`" for each in sorted(others)))
         if (container.network == NETWORK) == self._isolated:
             return None
         return MOVES_IN if self._isolated else MOVES_OUT

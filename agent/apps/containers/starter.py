@@ -103,10 +103,7 @@ class ContainerStarter:
         except HostPortInUse as error:
             raise await self._port_in_use(app, error) from error
         except NetworkNotFound as error:
-            raise StartFailed(
-                f"app `{app.name}` cannot be started: the network of its container was removed"
-                f" ({error}); rebuild the app, so that its container is made anew"
-            ) from error
+            raise StartFailed(f"app `{app.name}` cannot be started: {error}") from error
         except (DiskFull, ObjectNotFound):
             raise
         except EngineRefused as error:

@@ -217,6 +217,10 @@ class DryEngine:
         """Record a network that would be made."""
         self._networks[wanted.name] = wanted
 
+    async def connect(self, container_id: str, network: str) -> None:
+        """Record that it would be connected."""
+        await self._change(container_id, networks=frozenset({network}))
+
     async def processes(self, container_id: str) -> list[Process]:
         """List those that are there."""
         return await self._real.processes(container_id)

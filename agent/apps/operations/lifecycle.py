@@ -55,11 +55,12 @@ class StartOperation:
             await job.commit(entry)
             await self._carry_out(entry, container)
         else:
+            await self._containers.reconnect(container)
             if not container.autostart:  # somebody has started a stopped app by hand
                 await self._containers.set_autostart(container, enabled=True)
             if container.state == "paused":
                 await self._containers.unpause(container)
-            if app != target or container.state == "paused":
+            if app != target or container.state == "paused" or container.lost_network is not None:
                 await self._repository.put(target, outcome_of=job.header)
 
     async def restart(self, job: Job) -> None:

@@ -201,7 +201,8 @@ def _message(
 ) -> str | None:
     """Return what is wrong now, else why the last operation failed, else the note."""
     return (
-        _unpublished_ports(app, container)
+        _lost_network(app, container)
+        or _unpublished_ports(app, container)
         or _why_down(app, container)
         or crashes
         or _restarts(container)
@@ -236,6 +237,17 @@ def _note(container: Container | None) -> str | None:
     return (container.labels.get(NOTE_LABEL) or None) if container else None
 
 
+def _lost_network(app: App, container: Container | None) -> str | None:
+    """Return a message if a running app is not reachable, since it was disconnected by hand."""
+    if container is None or container.state not in UP_STATES or container.lost_network is None:
+        return None
+    return (
+        f"its container was disconnected from the network `{container.lost_network}`, so that"
+        f" ports {app.ssh_port} and {app.http_port} do not lead to it; start the app, and it is"
+        " connected again"
+    )
+
+
 def _unpublished_ports(app: App, container: Container | None) -> str | None:
     """Return a message if a running app is not reachable, as after some restarts of the engine."""
     if container is None or container.state != "running":
@@ -243,8 +255,9 @@ def _unpublished_ports(app: App, container: Container | None) -> str | None:
     missing = sorted({app.ssh_port, app.http_port} - container.ports.keys())
     if not missing:
         return None
+    word = "port" if len(missing) == 1 else "ports"
     ports = " and ".join(map(str, missing))
-    return f"the container engine does not publish port {ports}; stop the app and start it again"
+    return f"the container engine does not publish {word} {ports}; restart the app"
 
 
 def _password(app: App) -> Literal["set", "pending"] | None:

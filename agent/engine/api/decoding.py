@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -97,8 +98,13 @@ def _container(entry: responses.Listed) -> Container:
         ),
         health=_health(entry.state, _health_in(entry.status)),
         network=entry.host_config.network_mode,
+        networks=_connected(entry.network_settings.networks),
         volumes=_mounted(entry.mounts),
     )
+
+
+def _connected(networks: Mapping[str, Any] | None) -> frozenset[str] | None:
+    return None if networks is None else frozenset(networks)
 
 
 def _mounted(mounts: Iterable[responses.Mount] | None) -> dict[str, str]:
@@ -150,6 +156,7 @@ def inspected(answer: bytes) -> InspectedContainer:
         health=_health(state.status, state.health.status if state.health else ""),
         health_seconds=_health_seconds(config.healthcheck),
         network=host.network_mode,
+        networks=_connected(entry.network_settings.networks),
         volumes=_mounted(entry.mounts),
         autostart=host.restart_policy.name not in ("", "no"),
     )

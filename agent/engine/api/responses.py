@@ -34,6 +34,12 @@ class ListedHostConfig(ApiObject):
     network_mode: str = "default"
 
 
+class ListedNetworks(ApiObject):
+    """The networks that a container is connected to, by name."""
+
+    networks: dict[str, Any] | None = None
+
+
 class Listed(ApiObject):
     """An entry of the list of containers."""
 
@@ -47,6 +53,7 @@ class Listed(ApiObject):
     ports: list[Port] | None = None
     host_config: ListedHostConfig = msgspec.field(default_factory=ListedHostConfig)
     mounts: list[Mount] | None = None
+    network_settings: ListedNetworks = msgspec.field(default_factory=ListedNetworks)
 
 
 class Health(ApiObject):
@@ -114,6 +121,7 @@ class NetworkSettings(ApiObject):
     """The network settings of a container."""
 
     ports: dict[str, list[Binding] | None] | None = None
+    networks: dict[str, Any] | None = None
 
 
 class Inspected(ApiObject):

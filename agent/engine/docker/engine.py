@@ -274,6 +274,10 @@ class DockerEngine:
         """Create a bridge network."""
         await self._networks.create(wanted)
 
+    async def connect(self, container_id: str, network: str) -> None:
+        """Connect a container to a network."""
+        await self._networks.connect(container_id, network)
+
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes by the ps of the engine's host."""
         path = f"/containers/{container_id}/top"

@@ -12,7 +12,6 @@ from agent.engine.errors import ObjectNotFound
 from agent.engine.models import InspectedContainer, Network
 
 DRIVER = "bridge"
-DEFAULT = "bridge"
 INTERFACE = "com.docker.network.bridge.name"
 REACHABLE = "com.docker.network.bridge.enable_icc"
 MASQUERADE = "com.docker.network.bridge.enable_ip_masquerade"
@@ -71,6 +70,12 @@ class Networks:
 
         await self._commands.call(work)
 
+    async def connect(self, container_id: str, name: str) -> None:
+        """Connect a container to a network; the ports of one that runs are published again."""
+        await self._commands.call(
+            lambda client: client.connect_container_to_network(container_id, name)
+        )
+
     async def remove_endpoint(self, container: InspectedContainer) -> None:
         """Remove what a container that does not run has left in its network.
 
@@ -83,18 +88,11 @@ class Networks:
         def work(client: Client) -> None:
             client.rename(container.id, meanwhile)
             try:
-                client.disconnect_container_from_network(
-                    name, network_name(container.network), force=True
-                )
+                client.disconnect_container_from_network(name, container.own_network, force=True)
             finally:
                 client.rename(container.id, name)
 
         await self._commands.call(work)
-
-
-def network_name(mode: str) -> str:
-    """Return the name of the network of a container; the default one has two."""
-    return DEFAULT if mode == "default" else mode
 
 
 def network(answer: bytes) -> Network:

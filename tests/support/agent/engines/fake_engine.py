@@ -261,6 +261,9 @@ class FakeEngine:
                 raise EngineConflict(f"network with name {wanted.name} already exists")
             self.networks[wanted.name] = wanted
 
+    async def connect(self, container_id: str, network: str) -> None:
+        raise EngineConflict(f"{container_id} is connected to {network}")
+
     async def processes(self, container_id: str) -> list[Process]:
         self._find(container_id)
         return []

@@ -109,6 +109,9 @@ class WrappedEngine:
     async def create_network(self, wanted: Network) -> None:
         await self.real.create_network(wanted)
 
+    async def connect(self, container_id: str, network: str) -> None:
+        await self.real.connect(container_id, network)
+
     async def processes(self, container_id: str) -> list[Process]:
         return await self.real.processes(container_id)
 
