@@ -79,6 +79,14 @@ class HostPortInUse(EngineRefused):
     """A port on the host is held by somebody else."""
 
 
+class PortsNotPublished(EngineRefused):
+    """The engine fails to publish the ports of a container, though nobody else holds them."""
+
+
+class NoCommand(InvalidParameter):
+    """A container is to be made without a program: its image names none."""
+
+
 class CommandTimeout(EngineRefused):
     """A command in a container does not end, though the engine is there."""
 

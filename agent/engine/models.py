@@ -15,6 +15,7 @@ Health = Literal["starting", "healthy", "unhealthy"]
 class EngineInfo:
     """The engine and the host under it. ``memory`` is in MiB, ``data_root`` where its data lies.
 
+    ``architecture`` is its CPU, by the name that images have for it, "" if that is not known.
     ``unsupported_limits`` names what the host's kernel cannot limit: of cpu, memory, pids and swap.
     """
 
@@ -25,6 +26,7 @@ class EngineInfo:
     init: bool
     unsupported_limits: tuple[str, ...] = ()
     experimental: bool = False
+    architecture: str = ""
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,10 +147,10 @@ class Image:
 
     ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
     names no registry, and the engine keeps images that were built here as those that were pulled.
-    ``volumes`` are the paths that the image declares as VOLUME, in normal form. ``created_at`` is
-    when it was built, in RFC 3339, None if it does not tell. ``digest`` is how the server of its
-    reference knows it, ``NAME@sha256:HEX``, None if it came from no server. ``tags`` are all that
-    lead to it here.
+    ``architecture`` is the CPU that it was built for, "" if it does not tell. ``volumes`` are the
+    paths that the image declares as VOLUME, in normal form. ``created_at`` is when it was built, in
+    RFC 3339, None if it does not tell. ``digest`` is how the server of its reference knows it,
+    ``NAME@sha256:HEX``, None if it came from no server. ``tags`` are all that lead to it here.
     """
 
     id: str
@@ -161,6 +163,7 @@ class Image:
     created_at: str | None = None
     digest: str | None = None
     tags: frozenset[str] = frozenset()
+    architecture: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +190,10 @@ class PullProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A process of a container, with the pid and user name that the host gives it."""
+    """A process of a container, with the host's pid of it.
+
+    ``user`` is the id of its user, or the name that the container has for that.
+    """
 
     pid: int
     ppid: int

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.containers.commands import ContainerCommands
 from agent.apps.containers.spec import ContainerPlanner, check_image_labels
 from agent.apps.containers.volumes import Volumes
+from agent.apps.errors import InvalidApp
 from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.errors import (
@@ -17,6 +18,7 @@ from agent.engine.errors import (
     EngineRefused,
     InvalidParameter,
     NameInUse,
+    NoCommand,
     ObjectNotFound,
 )
 from agent.engine.models import Container, ContainerSpec, Image, InspectedContainer
@@ -92,6 +94,7 @@ class ContainerManager:
 
         Raises:
             NameTaken: a volume of a name that is needed is not ours.
+            InvalidApp: there is no program to run.
             UnfitImage: the image cannot be used for apps.
             NameInUse: another container has the name.
             NetworkUnfit: the network of apps does not isolate them.
@@ -104,7 +107,12 @@ class ContainerManager:
         target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
         app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
         spec = await self._planner.plan(app, entry.id, name=name, image=image)
-        return app, await self._create(entry, spec, image)
+        try:
+            return app, await self._create(entry, spec, image)
+        except NoCommand as error:
+            raise InvalidApp(
+                f"the image `{app.image}` names no program to run; set `command`"
+            ) from error
 
     async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
         """Create a container of this image: by the reference, or by the id if the tag has moved."""

@@ -5,6 +5,7 @@ import time
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 
+from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.errors import AppNotRunning, StartFailed
 from agent.apps.health.checker import HealthChecker
 from agent.apps.health.findings import Finding, Findings
@@ -117,7 +118,8 @@ class Readiness:
         if ended.oom_killed:
             reason += f", for want of memory (it has {app.memory} MiB); give it more"
         else:
-            reason += "; change its `image`, `command` or `env`"
+            other = await wrong_cpu(self._engine, ended.image_id)
+            reason += f"; {other or 'change its `image`, `command` or `env`'}"
         output = await self._last_lines(ended.id)
         return StartFailed(reason, output=output, exit_code=ended.exit_code)
 

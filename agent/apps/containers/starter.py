@@ -7,6 +7,7 @@ import msgspec
 
 from agent.apps.admission.ports import Ports
 from agent.apps.containers.commands import ContainerCommands
+from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requirement
 from agent.apps.errors import NoSuchUser, PortInUse, StartFailed
@@ -17,6 +18,7 @@ from agent.engine.errors import (
     HostPortInUse,
     NetworkNotFound,
     ObjectNotFound,
+    PortsNotPublished,
 )
 from agent.engine.models import Container, InspectedContainer
 from agent.model import App
@@ -106,10 +108,15 @@ class ContainerStarter:
             raise StartFailed(f"app `{app.name}` cannot be started: {error}") from error
         except (DiskFull, ObjectNotFound):
             raise
-        except EngineRefused as error:
+        except PortsNotPublished as error:
             raise StartFailed(
-                f"app `{app.name}` cannot be started: {error}; change its `image` or `command`"
+                f"app `{app.name}` cannot be started: {error}; restart the container engine, which"
+                " makes the rules of its firewall anew"
             ) from error
+        except EngineRefused as error:
+            other = await wrong_cpu(self._engine, container.image_id)
+            remedy = other or "change its `image` or `command`"
+            raise StartFailed(f"app `{app.name}` cannot be started: {error}; {remedy}") from error
 
     async def _port_in_use(self, app: App, error: HostPortInUse) -> PortInUse:
         named = {int(number) for number in PORT_IN_ERROR.findall(str(error))}
@@ -120,7 +127,8 @@ class ContainerStarter:
             if holder is not None:
                 return port_in_use(app.name, port, holder)
         which = f"port {ports[0]}" if ports else "a port"
-        return PortInUse(f"{which} of app `{app.name}` is held by another: {error}", OTHER_PORT)
+        fact = f"{which} of app `{app.name}` is held by another program"
+        return PortInUse(fact if ports else f"{fact}: {error}", OTHER_PORT)
 
 
 def port_in_use(app: str, port: int, holder: str) -> PortInUse:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ from agent.model import App, ForeignObject
 
 # An average over a longer time says nothing about the present.
 MAX_SAMPLE_AGE_SECONDS = 300.0
+MAX_USER_NAME = 32
 
 ContainerT = TypeVar("ContainerT", bound=Container)
 
@@ -171,9 +173,23 @@ class AppQueries:
         if app.container_id is None:
             return []
         try:
-            return await self._engine.processes(app.container_id)
+            found = await self._engine.processes(app.container_id)
+            return await self._with_user_names(app.container_id, found)
         except (EngineConflict, ObjectNotFound):
             return []
+
+    async def _with_user_names(self, container_id: str, found: list[Process]) -> list[Process]:
+        """Return processes with the names of their users in the container, where it has any."""
+        try:
+            passwd = await self._engine.read_file(container_id, "/etc/passwd")
+        except EngineRefused:
+            return found
+        names = dict[str, str]()
+        for line in passwd.decode("utf-8", "replace").splitlines():
+            match line.split(":"):
+                case [name, _, user_id, *_] if name:
+                    names.setdefault(user_id, name[:MAX_USER_NAME])
+        return [replace(each, user=names.get(each.user, each.user)) for each in found]
 
     async def stats(self, name: str) -> Stats:
         """Measure an app.

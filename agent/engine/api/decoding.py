@@ -28,8 +28,11 @@ from config.address import MAX_PORT
 CPU_PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
 # Only the last column can contain blanks. The arguments of a process may be megabytes long, so a
 # line is truncated.
-PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
+# The host knows a container's users by their ids alone.
+PS = "-eo pid,ppid,uid,pcpu,rss,etimes,args --cols 4096"
 COLUMNS = 7
+# The kernel's names of CPUs that have another one in images.
+CPUS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "armv6l": "arm", "i686": "386"}
 # At the end of the status that a list has of a container: "Up 5 minutes (health: starting)".
 HEALTH_IN_STATUS = re.compile(r"\((?:health: )?(starting|healthy|unhealthy)\)\Z")
 HEALTH: Mapping[str, Health] = {
@@ -73,6 +76,7 @@ def info(answer: bytes) -> EngineInfo:
         data_root=entry.docker_root_dir,
         init=bool(entry.init_binary),
         experimental=entry.experimental_build,
+        architecture=CPUS.get(entry.architecture, entry.architecture),
         unsupported_limits=tuple(name for name, possible in limits.items() if not possible),
     )
 
@@ -203,6 +207,7 @@ def image(answer: bytes, reference: str) -> Image:
         local=not came_from_registry(reference, entry.repo_digests or ()),
         volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),
         created_at=_time(entry.created),
+        architecture=entry.architecture,
         digest=digest_of(reference, entry.repo_digests or ()),
         tags=frozenset(_named(entry.repo_tags)),
         # The containerd image store names an image by the digest of its manifest, which it also

@@ -153,6 +153,7 @@ class Info(ApiObject):
     pids_limit: bool = False
     swap_limit: bool = False
     experimental_build: bool = False
+    architecture: str = ""
 
 
 class Image(ApiObject):
@@ -160,6 +161,7 @@ class Image(ApiObject):
 
     id: str
     created: str = NEVER
+    architecture: str = ""
     repo_digests: list[str] | None = None
     repo_tags: list[str] | None = None
     config: Config | None = None

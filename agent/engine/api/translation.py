@@ -32,7 +32,9 @@ from agent.engine.errors import (
     InvalidParameter,
     NameInUse,
     NetworkNotFound,
+    NoCommand,
     ObjectNotFound,
+    PortsNotPublished,
 )
 
 NO_SERVER_KNOWS = re.compile(
@@ -46,6 +48,8 @@ SERVER_FAILS = re.compile(
     r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
     re.IGNORECASE,
 )
+# The engine's name of that step, and its own names of the container.
+NOT_PUBLISHED = re.compile(r"driver failed programming external connectivity on .*?\([0-9a-f]+\): ")
 # The first that is found in a text of the engine counts.
 BY_WORDS: tuple[tuple[str, type[EngineError]], ...] = (
     (r"no space left on device|disk quota exceeded", DiskFull),
@@ -54,6 +58,8 @@ BY_WORDS: tuple[tuple[str, type[EngineError]], ...] = (
     (r"\bnetwork \S+ not found", NetworkNotFound),
     (r"the container name .* is already in use", NameInUse),
     (r"endpoint with name \S+ already exists in network", EndpointLeft),
+    (r"\bports cannot be published\b", PortsNotPublished),
+    (r"no command specified", NoCommand),
 )
 ERRORS_BY_WORDS = tuple((re.compile(words, re.IGNORECASE), error) for words, error in BY_WORDS)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
@@ -76,6 +82,7 @@ ERROR_RESPONSE = msgspec.json.Decoder(ErrorResponse)
 
 def from_text(text: str, status: int = 500) -> EngineError:
     """Return the error for a text of the engine, or for its status if the text is not known."""
+    text = NOT_PUBLISHED.sub("its ports cannot be published: ", text)
     for words, error in ERRORS_BY_WORDS:
         if words.search(text):
             return error(text)

@@ -30,14 +30,14 @@ async def test_an_image_that_exposes_a_range_of_ports_can_be_run(
         docker_client.remove_image(tag)
 
 
-async def test_an_image_without_a_command_is_a_bad_request_in_the_engines_words(
+async def test_an_image_without_a_command_is_a_bad_request_that_names_the_field(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     with derived_image(docker_client, busybox_image, "CMD []\nENTRYPOINT []") as image:
         answer = await agent.ask("POST", "", {"name": agent.name(), "image": image})
 
     assert answer.status == 400
-    assert "command" in answer.json["message"].lower()
+    assert "names no program to run; set `command`" in answer.json["message"]
     assert (await agent.ask("GET", f"/{agent.used[-1]}")).status == 404
 
 

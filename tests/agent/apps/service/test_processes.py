@@ -36,6 +36,22 @@ async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> 
             assert (await agent.ask("GET", f"/{name}/processes")).json[0]["pid"] > 0
 
 
+async def test_a_user_has_the_name_that_the_image_gives_it_and_no_other(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    line = "www:x:1:1::/:/bin/sh"  # which other hosts call daemon
+    named = f'RUN ["/bin/sh", "-c", "mkdir -p /etc; echo {line} > /etc/passwd"]\nUSER 1'
+    with (
+        derived_image(docker_client, busybox_image, named) as image,
+        derived_image(docker_client, busybox_image, "USER 2") as unnamed,
+    ):
+        for tag, user in ((image, "www"), (unnamed, "2")):
+            name = (await agent.create(tag))["name"]
+            processes = (await agent.ask("GET", f"/{name}/processes")).json
+            assert {each["user"] for each in processes} == {user}
+            await agent.ask("DELETE", f"/{name}")
+
+
 async def test_long_arguments_are_cut_so_that_no_app_can_make_the_answer_huge(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -140,6 +140,13 @@ async def test_an_app_stopped_after_the_engine_gave_it_up_stays_down_at_the_engi
             await asyncio.to_thread(dockerd.start)
             await agent.until_engine_found()
             await agent.until(name, state="exited")
+            taken = await agent.ask("PUT", f"/{name}/start")
+            port = record["http_port"]
+            assert taken.status == 409
+            assert taken.json["message"] == (
+                f"port {port} of app `{name}` is held by another program; end that one, or give the"
+                " app another port"
+            )
             stopped = await agent.ask("PUT", f"/{name}/stop")
             assert (stopped.status, stopped.json["desired"]) == (200, "stopped")
 
