@@ -54,6 +54,31 @@ TESTS = {
         "agent/apps/recovery/test_watcher.py",
         "test_a_removed_container_is_missing_until_a_start_makes_another",
     ),
+    "an app ends while the engine's disk is full": (
+        "agent/apps/recovery/engine/test_stale_list.py",
+        "test_an_app_that_dies_while_the_engines_disk_is_full_is_shown_so_and_started_again",
+    ),
+    "the engine starts a stopped app at its own start, since its disk had no room for the restart"
+    " policy": (
+        "agent/apps/recovery/engine/test_stale_list.py",
+        "test_an_app_stopped_while_the_engines_disk_is_full_is_down_after_its_next_start",
+    ),
+    "an unhealthy app is to be restarted while the disk is too full": (
+        "agent/apps/operations/test_room.py",
+        "test_an_unhealthy_app_goes_on_while_there_is_no_room_for_its_restart",
+    ),
+    "`docker network disconnect`": (
+        "agent/apps/containers/test_lost_network.py",
+        "test_a_start_connects_an_app_again_that_was_disconnected",
+    ),
+    "`docker network connect` to another network": (
+        "agent/apps/containers/test_lost_network.py",
+        "test_an_app_in_another_network_instead_is_connected_to_its_own",
+    ),
+    "the network of a container is removed": (
+        "agent/apps/containers/test_lost_network.py",
+        "test_an_app_whose_network_was_removed_is_to_be_rebuilt",
+    ),
     "`docker pause`": (
         "agent/apps/health/test_monitor.py",
         "test_nothing_is_checked_while_an_app_is_paused",

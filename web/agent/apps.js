@@ -28,7 +28,7 @@ export function problem(app) {
   if (app.progress || !(isUnwell || (app.state === "running" && app.message && !isNote(app.message)))) return null;
   return [
     isUnwell && (isDown(app) ? `It should run, but is ${app.state}.` : "It runs, but is unhealthy."),
-    app.finished_at && isDown(app) && `Its last exit code is ${app.exit_code}.`,
+    isDown(app) && app.exit_code !== null && `Its last exit code is ${app.exit_code}.`,
     app.oom_killed && "It was killed for lack of memory.",
     app.message && sentence(app.message),
   ].filter(Boolean).join(" ");

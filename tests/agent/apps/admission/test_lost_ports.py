@@ -35,7 +35,7 @@ def listed(state: str, *ports: int) -> dict[str, Any]:
         ("running", (SSH, HTTP), None),
         ("running", (HTTP, SSH, HTTP), None),
         ("running", (SSH,), f"port {HTTP};"),
-        ("running", (), f"port {SSH} and {HTTP};"),
+        ("running", (), f"ports {SSH} and {HTTP};"),
         ("restarting", (), "the engine starts it again"),
         ("exited", (), None),
     ],

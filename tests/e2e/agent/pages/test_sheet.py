@@ -170,13 +170,13 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
     expect(row.locator(".problem")).to_have_text("It runs, but is unhealthy. Status 500 at /")
     page.unroute("**/v1/apps")
     loop = "ended by itself 3 times in the last 10 minutes, last with exit code 3"
-    alter(page, "**/v1/apps", lambda body: body[0].update(message=loop))
+    alter(page, "**/v1/apps", lambda body: body[0].update(message=loop, crashing=True))
     expect(row.locator(".problem")).to_have_text(f"E{loop[1:]}")
-    expect(row.locator(".state.stale")).to_have_text("running")
+    expect(row.locator(".state.stale")).to_have_text("crashing")
     page.unroute("**/v1/apps")
     docker_client.stop(app.name, timeout=0)
     expect(row.locator(".problem")).to_contain_text(
-        "It should run, but is exited. Its container was stopped through"
+        re.compile(r"It should run, but is exited\. Its last exit code is \d+\. Its container was")
     )
     expect(row.locator(".state.stale")).to_have_text("exited")
     page.get_by_role("link", name=app.name).click()
