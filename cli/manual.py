@@ -30,7 +30,7 @@ STATUSES = (
     ("0", "Done."),
     (
         "1",
-        "It failed, or failed for some hosts, or no such host, app, label or service is known.",
+        "It failed, or failed for some hosts, or no such host, app or service is known.",
     ),
     ("2", "Wrong usage: arguments, a file or a context."),
     ("3", "A daemon was not reached, or did not permit it."),

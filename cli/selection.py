@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
-from agent.client.errors import AgentError
+from agent.client.errors import AgentError, AgentRefused
 from cli.connections.names import NotKnown, node_not_known
 from cli.connections.session import Session
-from cli.errors import CommandError, WrongUsage
+from cli.errors import DONE, FAILED, NOT_REACHED, WRONG_USAGE, CommandError, WrongUsage
 from cli.labels import require_labels
 from cli.output.program import typed
 from registry.client.client import RegistryClient
@@ -17,6 +18,14 @@ from registry.client.errors import NotFound
 from registry.message import HostnameInvalid, Node, normalise_hostname
 
 MAX_AT_ONCE = 32
+# The engine of the agent, the key, or what is in front of the agent is to blame.
+NOT_COMPARED = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 
 T = TypeVar("T")
 
@@ -33,11 +42,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What came of asking one node: a value, or the error."""
+    """What came of asking one node: a value, or the error with the exit status that it means."""
 
     node: Node
     value: T | None = None
     error: str | None = None
+    status: int = DONE
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
@@ -112,6 +122,15 @@ async def ask_all(nodes: Sequence[Node], ask: Callable[[Node], Awaitable[T]]) ->
             try:
                 return Outcome(node, value=await ask(node))
             except (AgentError, CommandError) as error:
-                return Outcome(node, error=str(error))
+                return Outcome(node, error=str(error), status=_status(error))
 
     return list(await asyncio.gather(*(one(node) for node in nodes)))
+
+
+def _status(error: AgentError | CommandError) -> int:
+    """Return the exit status that an error of asking a node means."""
+    if isinstance(error, CommandError):
+        return error.status
+    if not isinstance(error, AgentRefused) or error.status in NOT_COMPARED:
+        return NOT_REACHED
+    return WRONG_USAGE if error.status == HTTPStatus.BAD_REQUEST else FAILED

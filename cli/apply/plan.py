@@ -12,9 +12,9 @@ from cli.app_names import AppName
 from cli.apply.file import WantedApp
 from cli.changes.settling import wait_until_settled
 from cli.connections.session import Session
-from cli.errors import CommandError, WrongUsage
-from cli.labels import LabelUnknown
+from cli.errors import DONE, FAILED, CommandError, WrongUsage
 from cli.selection import ask_all, selected
+from registry.client.errors import Rejected
 from registry.message import Node
 
 StepKind = Literal["create", "update", "none", "error"]
@@ -34,6 +34,7 @@ class Step:
         before: what the fields are now.
         note: what the agent says of the change, why it cannot be done, or what is wrong with an app
             that is so already.
+        status: the exit status that an ``error`` means.
 
     """
 
@@ -45,6 +46,18 @@ class Step:
     removed: Sequence[str] = ()
     before: Mapping[str, Any] = field(default_factory=dict)
     note: str | None = None
+    status: int = DONE
+
+    @property
+    def app_name(self) -> AppName:
+        """The app, as operators write it."""
+        return AppName(self.node.hostname, self.app.name)
+
+
+def status_of(steps: Sequence[Step]) -> int:
+    """Return the exit status of a comparison: of the worst error, else 1 if a host differs."""
+    differs = FAILED if any(step.kind != "none" for step in steps) else DONE
+    return max([differs, *(step.status for step in steps)])
 
 
 def changes_of(step: Step) -> list[str]:
@@ -82,8 +95,12 @@ async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:
     for app in apps:
         try:
             nodes = await selected(session, app.hosts)
-        except LabelUnknown as error:
+        except CommandError as error:
+            if error.status != FAILED:
+                raise
             raise WrongUsage(f"{app.path}.where: {error}", hint=error.hint) from error
+        except Rejected as error:
+            raise WrongUsage(f"{app.path}.where: the registry: {error}") from error
         if not nodes:
             raise WrongUsage(f"{app.path}.where: no such host is known", hint="rollcall nodes")
         for node in nodes:
@@ -96,7 +113,10 @@ async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:
 
 async def _steps(session: Session, nodes: Sequence[Node], app: WantedApp) -> list[Step]:
     outcomes = await ask_all(nodes, lambda node: _step(session, node, app))
-    return [each.value or Step(each.node, app, "error", note=each.error) for each in outcomes]
+    return [
+        each.value or Step(each.node, app, "error", note=each.error, status=each.status)
+        for each in outcomes
+    ]
 
 
 async def _step(session: Session, node: Node, app: WantedApp) -> Step:
@@ -207,8 +227,7 @@ async def carry_out(session: Session, step: Step) -> None:
         for label in step.removed:
             await agent.label(name, label, remove=True)
         if answer is not None:
-            app = AppName(step.node.hostname, name)
-            await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
+            await wait_until_settled(agent, step.app_name, answer, rollcall=session.rollcall)
 
 
 FAILURES = (AgentError, CommandError)

@@ -11,8 +11,8 @@ from agent.client.client import AgentClient, Record
 from cli.app_names import AppName, agent_of, app_name
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
-from cli.errors import FAILED
-from cli.labels import LabelUnknown
+from cli.errors import DONE, FAILED
+from cli.labels import LabelUnknown, found_nothing
 from cli.options import app_argument, filter_options, hosts_argument
 from cli.output.form import Format
 from cli.output.text import age, counted, size, visible
@@ -70,9 +70,9 @@ def apps(
     selection = Selection(hosts, labels, prefixes, kv)
     try:
         items = asyncio.run(_all_apps(session, selection))
-    except LabelUnknown:
-        session.output.no_items()
-        raise
+    except LabelUnknown as error:
+        found_nothing(session, error, named=hosts)
+        return DONE
     failed = [item for item in items if item["error"] is not None]
     if session.output.form is Format.NAME:
         for item in failed:

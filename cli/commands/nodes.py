@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cli.connections.session import Session
-from cli.labels import LabelUnknown, require_labels
+from cli.labels import LabelUnknown, found_nothing, require_labels
 from cli.options import filter_options, host_argument, hosts_argument
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
@@ -49,9 +49,9 @@ def nodes(
     selection = Selection(hosts, labels, prefixes, kv)
     try:
         found = asyncio.run(_listed(session, selection, stale=stale))
-    except LabelUnknown:
-        session.output.no_items()
-        raise
+    except LabelUnknown as error:
+        found_nothing(session, error, named=hosts)
+        return
     session.output.items(
         found.items(),
         columns={

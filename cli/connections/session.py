@@ -34,7 +34,10 @@ class KeyRefused(AgentRefused):
 
 
 class Session:
-    """The settings of one run of the command. The key is read once, when it is first needed."""
+    """The settings of one run of the command. The key is read once, when it is first needed.
+
+    ``wanted`` is the context that was given, None if none was.
+    """
 
     def __init__(
         self,
@@ -49,23 +52,23 @@ class Session:
         self.output = output
         self.environment = environment
         self.timeout_seconds = timeout_seconds
-        self._wanted = context
+        self.wanted = context
         self._key_read: tuple[Context, str] | None = None
 
     @property
     def context_name(self) -> str:
         """Return the name of the context in use; WrongUsage if there is none."""
-        return self.file.chosen(self._wanted)[0]
+        return self.file.chosen(self.wanted)[0]
 
     @property
     def rollcall(self) -> str:
         """Return how a further command begins: with the context, if this one was given it."""
-        return program(self._wanted)
+        return program(self.wanted)
 
     @property
     def context(self) -> Context:
         """Return the context in use; WrongUsage if there is none."""
-        return self.file.chosen(self._wanted)[1]
+        return self.file.chosen(self.wanted)[1]
 
     @asynccontextmanager
     async def registry(self, context: Context | None = None) -> AsyncIterator[RegistryClient]:

@@ -153,6 +153,11 @@ class Output:
         """Tell people something that is not part of the result."""
         self.err.print(Text(block(text)), soft_wrap=True)
 
+    def next_steps(self, commands: str | None) -> None:
+        """Tell people which commands to try next, each on a line of its own and never cut."""
+        for command in (commands or "").splitlines():
+            self.note(f"  next: {command}")
+
     def _print(self, what: Text | Table) -> None:
         self.out.print(what, soft_wrap=isinstance(what, Text))
 

@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.apply.file import read_apps
-from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan
+from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan, status_of
 from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, CommandError
 from cli.options import FILE, yes_option
 from cli.run import FormCommand, session_of
+
+MAX_HOSTS = 8
 
 file_option = click.option(
     "--file", "-f", type=FILE, required=True, metavar="FILE", help="The apps, as YAML."
@@ -26,7 +29,8 @@ file_option = click.option(
 def diff(ctx: click.Context, *, file: Path) -> int:
     """Compare a file of apps with what is on the hosts; change nothing.
 
-    The exit status is 1 if something differs, or cannot be as the file says.
+    The exit status is 0 if nothing differs, 1 if something does, 2 if the file cannot be used, and
+    3 if a host was not reached.
 
     The file names the apps, where they run, and their fields:
         apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
@@ -40,7 +44,7 @@ def diff(ctx: click.Context, *, file: Path) -> int:
     session = session_of(ctx)
     steps = asyncio.run(make_plan(session, read_apps(file)))
     _show(session, steps)
-    return DONE if all(step.kind == "none" for step in steps) else FAILED
+    return status_of(steps)
 
 
 @click.command(cls=FormCommand)
@@ -50,8 +54,9 @@ def diff(ctx: click.Context, *, file: Path) -> int:
 def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
     """Create and change apps until the hosts are as a file says; delete none.
 
-    It says first what it would do, and asks. Nothing is changed if any of it cannot be done. The
-    steps are done one after the other, and the first that fails ends it; the next run goes on.
+    It says first what it would do, and asks. Nothing is changed if any of it cannot be done. Eight
+    hosts are changed at once, each in the order of the file. After a failure no other step begins;
+    the next run goes on.
 
     The file names the apps, where they run, and their fields:
         apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
@@ -67,7 +72,7 @@ def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
     _show(session, steps)
     if any(step.kind == "error" for step in steps):
         session.output.note("nothing was changed")
-        return FAILED
+        return status_of(steps)
     left = [step for step in steps if step.kind != "none"]
     if not left:
         session.output.note("all is as the file says")
@@ -78,20 +83,42 @@ def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
 
 
 async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
-    for number, step in enumerate(steps, 1):
-        where = f"{step.node.hostname}/{step.app.name}"
-        try:
-            await carry_out(session, step)
-        except FAILURES as error:
-            session.output.note(f"{where}: {error}")
-            if isinstance(error, CommandError) and error.hint is not None:
-                session.output.note(f"next: {error.hint}")
-            session.output.note(
-                f"{number - 1} of {len(steps)} steps are done; apply again to go on"
-            )
-            return FAILED
-        session.output.note(f"{where}: {step.kind}d")
-    return DONE
+    """Take the steps, those of a host one after the other; return the exit status."""
+    limit, done, failed = asyncio.Semaphore(MAX_HOSTS), 0, False
+
+    async def change(of_host: Sequence[Step]) -> None:
+        nonlocal done, failed
+        async with limit:
+            for step in of_host:
+                if failed:
+                    return
+                if await _is_done(session, step):
+                    done += 1
+                else:
+                    failed = True
+
+    hosts = groupby(sorted(steps, key=_host), key=_host)
+    await asyncio.gather(*(change(list(of_host)) for _, of_host in hosts))
+    if failed:
+        session.output.note(f"{done} of {len(steps)} steps are done; apply again to go on")
+    return FAILED if failed else DONE
+
+
+def _host(step: Step) -> str:
+    return step.node.hostname
+
+
+async def _is_done(session: Session, step: Step) -> bool:
+    """Take a step, and say what came of it; return whether it is done."""
+    try:
+        await carry_out(session, step)
+    except FAILURES as error:
+        session.output.note(f"{step.app_name}: {error}")
+        if isinstance(error, CommandError) and error.hint is not None:
+            session.output.note(f"next: {error.hint}")
+        return False
+    session.output.note(f"{step.app_name}: {step.kind}d")
+    return True
 
 
 def _show(session: Session, steps: Sequence[Step]) -> None:
@@ -105,7 +132,7 @@ def _show(session: Session, steps: Sequence[Step]) -> None:
 
 def _item(step: Step) -> dict[str, Any]:
     return {
-        "app": f"{step.node.hostname}/{step.app.name}",
+        "app": str(step.app_name),
         "step": step.kind,
         "changes": changes_of(step),
         "note": step.note,

@@ -1,5 +1,6 @@
 """`diff` and `apply`: what a file says, compared with the agents, and brought about."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ async def test_nothing_is_changed_where_a_part_of_it_cannot_be_done(
 
     done = await rollcall("apply", "-f", str(file), "--yes")
 
-    assert done.status == 1
+    assert done.status == 3
     assert "nothing was changed" in done.err
     assert [row[1] for row in done.rows()] == ["error", "update"]
     assert all("dry_run=true" in each.path for each in agent.changes())
@@ -257,3 +258,104 @@ async def test_a_file_that_means_nothing_changes_nothing(
 
     assert (done.status, said in done.err) == (2, True), done.err
     assert agent.changes() == []
+
+
+def refusing(status: int) -> Any:
+    """Return an answer with an error."""
+
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": "not here"}, status=status)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("refused", "status"), [(None, 1), (409, 1), (400, 2), (403, 3), (503, 3), (404, 1)]
+)
+async def test_a_comparison_ends_with_what_a_script_has_to_know(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile, refused: int | None, status: int
+) -> None:
+    file.write(FILE.replace("64", "128"))
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN if refused is None else refusing(refused)
+
+    assert (await rollcall("diff", "-f", str(file))).status == status
+
+
+async def test_a_host_that_is_not_reached_outweighs_one_that_differs(
+    rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent, file: AppsFile
+) -> None:
+    await registry.post("web-0", labels=["service:web"], kv={"agent.url": "http://127.0.0.1:1"})
+    file.write(FILE.replace("64", "128"))
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+
+    assert (await rollcall("diff", "-f", str(file))).status == 3
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("where", ["hosts: [web-9]", "labels: [service:none]", "prefixes: [none]"])
+async def test_a_file_that_names_hosts_that_are_not_there_cannot_be_used(
+    rollcall: Rollcall, file: AppsFile, where: str
+) -> None:
+    file.write(FILE.replace("labels: [service:web]", where))
+
+    ran = await rollcall("diff", "-f", str(file))
+
+    assert ran.status == 2
+    assert "apps[0].where: " in ran.err
+
+
+async def test_eight_hosts_are_changed_at_once_and_none_after_a_failure(
+    rollcall: Rollcall, registry: InProcessRegistry, file: AppsFile
+) -> None:
+    changing, most, full = 0, 0, asyncio.Event()
+    changed: list[str] = []
+
+    async def change(request: web.Request) -> web.Response:
+        nonlocal changing, most
+        changing, most = changing + 1, max(most, changing + 1)
+        if most == 8:
+            full.set()
+        await full.wait()
+        # A ninth would come meanwhile.
+        await asyncio.sleep(0.2)
+        changing -= 1
+        changed.append(request.host)
+        return await refusing(409)(request)
+
+    file.write(FILE.replace("64", "128"))
+    async with fake_agent() as agent:
+        agent.answers["GET", SHOP] = RECORD
+        agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+        agent.answers["PUT", SHOP] = change
+        for number in range(10):
+            await registry.post(f"web-{number}", ["service:web"], {"agent.url": agent.url})
+
+        ran = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert (ran.status, most, len(changed)) == (1, 8, 8)
+    assert "web-0/shop: not here\n" in ran.err
+    assert "0 of 10 steps are done; apply again to go on\n" in ran.err
+
+
+async def test_the_apps_of_a_host_are_changed_in_the_order_of_the_file(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    names = ("one", "two", "three")
+    order: list[str] = []
+
+    async def change(request: web.Request) -> web.Response:
+        if "dry_run" in request.query:
+            return web.json_response(PLAN)
+        order.append(request.path.rpartition("/")[2])
+        return web.json_response(RECORD)
+
+    for name in names:
+        agent.answers["GET", f"/v1/apps/{name}"] = RECORD | {"name": name}
+        agent.answers["PUT", f"/v1/apps/{name}"] = change
+    one = FILE.replace("64", "128").removeprefix("apps:\n")
+    file.write("apps:\n" + "".join(one.replace("name: shop", f"name: {name}") for name in names))
+
+    ran = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert ran.status == 0, ran.err
+    assert order == list(names)
