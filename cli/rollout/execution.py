@@ -13,10 +13,19 @@ from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
 from cli.output.program import typed
+from cli.output.text import counted, some
 from cli.rollout.agents import AgentHosts
 from cli.rollout.candidates import Candidate, HostsUnfit, hosts_with
 from cli.rollout.display import Display
-from cli.rollout.going_back import StepBack, in_words, require_steps, steps_back
+from cli.rollout.going_back import (
+    SHOWN,
+    TAKE_MORE,
+    StepBack,
+    changed_by,
+    in_words,
+    require_steps,
+    steps_back,
+)
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
 from cli.rollout.report import (
     has_new_container,
@@ -56,20 +65,24 @@ def carry_out(
     """
     _require_sense(how, selection)
     if how.dry_run:
-        return asyncio.run(_tell(session, change, selection, fresh=how.fresh))
-    file = StateFile(state_folder(session.environment, session.context_name), change.app)
+        return asyncio.run(_tell(session, change, selection, how))
+    file = _state_file(session, change)
     with file.locked():
         if how.resume:
             return asyncio.run(_resume(session, change, given, file))
         _require_given_up(session, file, how)
         with _nothing_changed(session):
-            found, steps = asyncio.run(_prepared(session, change, selection, fresh=how.fresh))
+            found, steps = asyncio.run(_prepared(session, change, selection, how))
+            if change.action == "rollback":
+                require_steps(change.app, [each.node for each in found], steps)
         for line in in_words(steps):
             session.output.note(line)
         # --yes does not answer this: a list of hosts that came out empty would mean all of them.
         if selection == Selection() and not how.everywhere:
+            everywhere = f"all hosts that have it, {len(found)} of them"
+            where = counted(len(found), "host") if change.action == "rollback" else everywhere
             _ask(
-                f"{change.action} {change.app} on all hosts that have it, {len(found)} of them?",
+                f"{change.action} {change.app} on {where}?",
                 hint="name hosts, select them by --label, or add --all",
                 how=how,
             )
@@ -126,29 +139,58 @@ def _nothing_changed(session: Session) -> Iterator[None]:
         raise
 
 
+def _state_file(session: Session, change: Change) -> StateFile:
+    return StateFile(state_folder(session.environment, session.context_name), change.app)
+
+
 async def _prepared(
-    session: Session, change: Change, selection: Selection, *, fresh: bool
+    session: Session, change: Change, selection: Selection, how: How
 ) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
-    """Return the hosts, and of a rollback the step that each takes."""
-    found = await hosts_with(session, change.app, selection, fresh=fresh)
+    """Return the hosts, and of a rollback the step that each takes.
+
+    A rollback takes the hosts that are named, or with --all those that are selected; otherwise
+    those of them that the last rollout changed, since others would lose what they had before it.
+    """
+    found: Sequence[Candidate] = await hosts_with(session, change.app, selection, fresh=how.fresh)
     if change.action != "rollback":
         return found, {}
-    nodes = [each.node for each in found]
-    steps = await steps_back(session, change.app, nodes)
-    require_steps(change.app, nodes, steps)
-    return found, steps
+    steps = await steps_back(session, change.app, [each.node for each in found])
+    if not (selection.hosts or how.everywhere):
+        found = _changed_last(session, change, selection, found, steps)
+    hosts = [each.node.hostname for each in found]
+    return found, {host: steps[host] for host in hosts if host in steps}
 
 
-async def _tell(session: Session, change: Change, selection: Selection, *, fresh: bool) -> int:
-    found = await hosts_with(session, change.app, selection, fresh=fresh)
+def _changed_last(
+    session: Session,
+    change: Change,
+    selection: Selection,
+    found: Sequence[Candidate],
+    steps: Mapping[str, StepBack],
+) -> Sequence[Candidate]:
+    """Return the hosts that the last rollout changed; HostsUnfit if none, or nobody knows."""
+    last = _state_file(session, change).last()
+    if last is None:
+        if selection == Selection():
+            return found  # that is asked
+        reason = f"no rollout of {change.app} by this user is known in this context on this machine"
+        raise HostsUnfit(f"{reason}, so that nobody knows which hosts to roll back{TAKE_MORE}")
+    changed = changed_by(last, found, steps)
+    if left := [each.node.hostname for each in found if each not in changed]:
+        session.output.note(
+            f"left as they are, since the last rollout ({last.change.action}) did not change them:"
+            f" {some(left, shown=SHOWN)}"
+        )
+    return changed
+
+
+async def _tell(session: Session, change: Change, selection: Selection, how: How) -> int:
+    found, steps = await _prepared(session, change, selection, how)
     nodes = [each.node for each in found]
     hosts = AgentHosts(
         session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()
     )
     outcomes = await ask_all(nodes, lambda node: hosts.plan(node.hostname))
-    steps: Mapping[str, StepBack] = {}
-    if change.action == "rollback":
-        steps = await steps_back(session, change.app, nodes)
     items = [
         {
             **(each.value or {}),
@@ -211,6 +253,7 @@ async def _begin(
     ]
     if file.path.exists():
         session.output.note(_given_up(file, nodes))
+        file.end()
     return await _run(session, rollout, nodes, file)
 
 

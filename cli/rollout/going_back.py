@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 from cli.connections.session import Session
 from cli.output.text import some
-from cli.rollout.candidates import LEAVE_OUT, HostsUnfit, require_answers
+from cli.rollout.candidates import LEAVE_OUT, Candidate, HostsUnfit, require_answers
+from cli.rollout.model import Rollout
 from cli.selection import ask_all
 from registry.message import Node
 
 SHOWN = 20
+TAKE_MORE = "; name the hosts, or add --all"
 
 
 class StepBack(NamedTuple):
@@ -75,6 +77,28 @@ def require_steps(app: str, nodes: Sequence[Node], steps: Mapping[str, StepBack]
         raise HostsUnfit(
             f"no revision of {app} before the present one on {some(without)}", hint=LEAVE_OUT
         )
+
+
+def changed_by(
+    last: Rollout, found: Sequence[Candidate], steps: Mapping[str, StepBack]
+) -> list[Candidate]:
+    """Return the hosts whose present revision is not the one from before a rollout; HostsUnfit."""
+    before = {
+        each.host: None if each.before is None else each.before.revision
+        for each in last.hosts
+        if each.is_touched
+    }
+    changed = [
+        each
+        for each in found
+        if (host := each.node.hostname) in before
+        and host in steps
+        and steps[host].present != before[host]
+    ]
+    if not changed:
+        change = f"{last.change.action} of {last.change.app}"
+        raise HostsUnfit(f"the last rollout ({change}) changed none of these hosts{TAKE_MORE}")
+    return changed
 
 
 def in_words(steps: Mapping[str, StepBack]) -> list[str]:

@@ -11,6 +11,8 @@ Cause = Literal["app", "check"]
 # The states of a container that does not run.
 DOWN = ("created", "exited", "dead")
 Action = Literal["rebuild", "update", "start", "stop", "restart", "rollback"]
+# They may bring another revision of the app.
+REVISING = ("rebuild", "update", "rollback")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,10 +6,8 @@ from typing import Any
 from cli.output.output import Output
 from cli.output.program import typed
 from cli.output.text import first_line, some
-from cli.rollout.model import DOWN, AppNow, Change, HostProgress, Rollout
+from cli.rollout.model import DOWN, REVISING, AppNow, Change, HostProgress, Rollout
 
-# They may bring another revision of the app.
-REVISING = ("rebuild", "update", "rollback")
 CHECKED_BY_HTTP = (*REVISING, "restart")
 OPPOSITE = {"start": "stop", "stop": "start"}
 WITHOUT_CONTAINER = ("missing", "failed")

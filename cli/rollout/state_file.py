@@ -12,7 +12,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from cli.errors import WrongUsage
-from cli.rollout.model import Rollout
+from cli.rollout.model import REVISING, Rollout
 
 WAIT_SECONDS = 0.2
 TRY_SECONDS = 0.01
@@ -21,11 +21,13 @@ TRY_SECONDS = 0.01
 class StateFile:
     """Keeps one rollout of each app name. A file is written as a whole, for its owner alone.
 
-    Who only looks whether a rollout runs holds its lock for a moment; a new one waits so long.
+    The hosts of the last one that revised the app are kept after its end, too, for a rollback. Who
+    only looks whether a rollout runs holds its lock for a moment; a new one waits so long.
     """
 
     def __init__(self, folder: Path, app: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self.path = folder / f"{app}.json"
+        self._ended = folder / "ended" / f"{app}.json"
         self._wait_seconds = wait_seconds
 
     @contextmanager
@@ -87,6 +89,35 @@ class StateFile:
         count = f"{done} of {len(rollout.hosts)} hosts are done"
         return f"{rollout.change.action} {rollout.change.app}{fields}; {count}"
 
+    def last(self) -> Rollout | None:
+        """Return the last rollout that revised the app, unfinished or not; None if unknown."""
+        found = self.found()
+        if found is not None and _has_revised(found):
+            return found
+        with suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(self._ended.read_bytes(), type=Rollout)
+        return None
+
+    def end(self) -> None:
+        """Keep no rollout to resume, but the hosts of the last one that revised the app.
+
+        Raises WrongUsage: that cannot be written.
+        """
+        found = self.found()
+        if found is not None:
+            self._keep_ended(found)
+        self.forget()
+
+    def _keep_ended(self, rollout: Rollout) -> None:
+        """Keep the hosts of a rollout that ends, without its fields, which may be secrets."""
+        if _has_revised(rollout):
+            change = msgspec.structs.replace(rollout.change, fields={})
+            try:
+                self._ended.parent.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise _not_written(self._ended, error) from error
+            _write(self._ended, msgspec.structs.replace(rollout, change=change))
+
     def forget(self) -> None:
         """Keep no rollout, nor what was left where a command was killed as it wrote."""
         self.path.unlink(missing_ok=True)
@@ -98,17 +129,32 @@ class StateFile:
     def save(self, rollout: Rollout) -> None:
         """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""
         if rollout.is_done:
+            self._keep_ended(rollout)
             self.forget()
-            return
-        part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        try:
-            part.unlink(missing_ok=True)
-            part.touch(mode=0o600)
-            part.write_bytes(msgspec.json.encode(rollout))
-            part.replace(self.path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise WrongUsage(f"{self.path} cannot be written: {error.strerror}") from error
+        else:
+            _write(self.path, rollout)
+
+
+def _has_revised(rollout: Rollout) -> bool:
+    is_begun = any(each.is_touched for each in rollout.hosts)
+    return is_begun and rollout.change.action in REVISING
+
+
+def _write(path: Path, rollout: Rollout) -> None:
+    """Write a file as a whole, for its owner alone; WrongUsage."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        part.unlink(missing_ok=True)
+        part.touch(mode=0o600)
+        part.write_bytes(msgspec.json.encode(rollout))
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> WrongUsage:
+    return WrongUsage(f"{path} cannot be written: {error.strerror}")
 
 
 class Kept(NamedTuple):

@@ -98,5 +98,5 @@ def _forget(session: Session, app: str) -> None:
         text = f"forgotten: {file.summary()}"
         found = file.found()
         left = "" if found is None else f"; left as they are: {keeping(found, ())}"
-        file.forget()
+        file.end()
     session.output.note(f"{text}{left}")

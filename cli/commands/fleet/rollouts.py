@@ -291,6 +291,9 @@ def rollback(
 ) -> int:
     """Bring an app back to the revision before, on many hosts.
 
+    Unless hosts are named, it takes those of the selected hosts that the last rollout changed, as
+    this machine knows it; --all takes the rest, too.
+
     Examples:
         rollcall rollback shop --label service:web --check-http /healthz
 

@@ -83,7 +83,7 @@ async def test_a_rollback_tells_each_step_before_it_begins(
     assert ran.stderr.startswith(
         f"web-0: {STEP}\nweb-1: {UNDOING}\nthe hosts go back to different images: shop:1, shop:2\n"
     )
-    is_asked = "there is no terminal to ask at: rollback shop on all hosts" in ran.stderr
+    is_asked = "there is no terminal to ask at: rollback shop on 2 hosts?" in ran.stderr
     assert is_asked == (not options)
     changes = [len([each for each in agent.changes() if "?" not in each.path]) for agent in agents]
     assert changes == [int(option == "--all")] * 2

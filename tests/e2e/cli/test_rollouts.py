@@ -98,6 +98,6 @@ def test_a_file_of_apps_is_brought_about_and_a_second_run_changes_nothing(
 
     file.write_text(f"apps: [{wanted[:-1]}, memory: 1}}]")
     refused = rollcall.run("apply", "-f", file, "--yes")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "nothing was changed" in refused.stderr
     assert rollcall.json("app", "show", app)["revision"] == after["revision"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from pathlib import Path
 
 from tests.support.cli.fake_agent import FakeAgent
 from tests.support.cli.fake_app import FakeApp
@@ -15,6 +16,11 @@ class Fleet:
         self.agents = agents
         self.apps = [FakeApp(agent, http_port=port) for agent in agents]
         self._command = command
+
+    @property
+    def home(self) -> Path:
+        """Return the folder in which the command keeps its files."""
+        return self._command.contexts.parent
 
     @property
     def changes(self) -> list[int]:
