@@ -1,5 +1,6 @@
 """The fields of an app: from options, a file of YAML, and a file of the environment."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import yaml
 
 from cli.errors import WrongUsage
+
+# In the place of a file, the standard input or the standard output.
+STANDARD = Path("-")
 
 
 class Fields:
@@ -27,6 +31,8 @@ class Fields:
 
     def read(self) -> dict[str, Any]:
         """Return the fields; WrongUsage if a file or a text is none."""
+        if self._file == self._env_file == STANDARD:
+            raise WrongUsage("only one of --file and --env-file can be the standard input")
         fields = {} if self._file is None else _mapping(self._file)
         if self._env_file is not None:
             fields["env"] = _environment(self._env_file)
@@ -39,9 +45,9 @@ class Fields:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; WrongUsage."""
+    """Return the text of a file, or of the standard input; WrongUsage."""
     try:
-        return path.read_text()
+        return sys.stdin.read() if path == STANDARD else path.read_text()
     except OSError as error:
         raise WrongUsage(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

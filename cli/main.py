@@ -99,7 +99,7 @@ OPTIONS = (
         type=click.FloatRange(min=0.1),
         default=10,
         show_default=True,
-        help="Wait so many seconds for a daemon to answer.",
+        help="Wait so many seconds for the first byte of an answer.",
     ),
 )
 

@@ -44,9 +44,10 @@ class AgentClient:
 
     Over TLS, the agent's certificate has to be good for ``server_hostname``, whatever the URL says.
     ``key`` is called at each request. ``timeout_seconds`` bounds the wait for an answer to a read,
-    and for a connection; changes, logs and data may take as long as they need, unless the host
-    vanishes. Records, plans, revisions and events are as the API has them, decoded from JSON; what
-    has another shape is refused. Each method raises an ``AgentError``.
+    for the beginning of a log, and for a connection; changes, data and the rest of a log may take
+    as long as they need, unless the host vanishes. Records, plans, revisions and events are as the
+    API has them, decoded from JSON; what has another shape is refused. Each method raises an
+    ``AgentError``.
     """
 
     def __init__(
@@ -174,7 +175,9 @@ class AgentClient:
         """Yield the log of an app in pieces; with `follow`, it does not end while the app runs."""
         query = [("tail", tail), ("follow", "true" if follow else "false")]
         query += [] if since is None else [("since", since)]
-        async with self._open("GET", f"{_path(name)}/logs", query=query) as response:
+        async with self._open(
+            "GET", f"{_path(name)}/logs", query=query, head_seconds=self._timeout_seconds
+        ) as response:
             yield self._pieces(response)
 
     @asynccontextmanager
@@ -201,7 +204,7 @@ class AgentClient:
                 async with self._open("GET", path, with_key=with_key) as response:
                     return decoded(await self._whole(response, MAX_ANSWER_BYTES), shape)
         except TimeoutError as error:
-            raise AgentUnreachable(f"no answer within {self._timeout_seconds:g} s") from error
+            raise _too_slow(self._timeout_seconds) from error
 
     async def _change(
         self,
@@ -228,22 +231,24 @@ class AgentClient:
         *,
         query: Query = (),
         with_key: bool = True,
+        head_seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an asynchronous context manager"
         headers = {"Authorization": f"Bearer {self._key()}"} if with_key else {}
         if body is not None:
             headers["Content-Type"] = body.content_type
         with self._failures():
-            response = await self._session.request(
-                method,
-                f"{self._url}{path}",
-                params=list(query),
-                data=None if body is None else body.content,
-                headers=headers,
-                allow_redirects=False,
-                ssl=self._client_tls.context() if self._tls else True,
-                server_hostname=self._server_hostname if self._tls else None,
-            )
+            async with asyncio.timeout(head_seconds):
+                response = await self._session.request(
+                    method,
+                    f"{self._url}{path}",
+                    params=list(query),
+                    data=None if body is None else body.content,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self._client_tls.context() if self._tls else True,
+                    server_hostname=self._server_hostname if self._tls else None,
+                )
         async with response:
             self._clock_offset = clock_offset(response.headers)
             if response.status not in SUCCESS:
@@ -288,9 +293,15 @@ class AgentClient:
             kind = AgentUnreachable if is_connected else AgentNotConnected
             is_of_ours = isinstance(failure, CertificateRefused)
             raise kind(CERTIFICATE_REFUSED if is_of_ours else str(failure)) from error
+        except TimeoutError as error:
+            raise _too_slow(self._timeout_seconds) from error
         except (ValueError, OSError) as error:
             # Such as a hostname that cannot be encoded.
             raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error
+
+
+def _too_slow(seconds: float) -> AgentUnreachable:
+    return AgentUnreachable(f"no answer within {seconds:g} s")
 
 
 def _path(name: str) -> str:

@@ -12,7 +12,7 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.app_names import AppName, agent_of
 from cli.changes.settling import wait_until_settled
 from cli.connections.session import Session
-from cli.connections.silence import Silent, Watch, lives, telling
+from cli.connections.silence import TIMEOUTS, Silent, Watch, lives, telling
 from cli.connections.wording import in_commands
 from cli.errors import CommandError
 from cli.output.app_changes import failure, outcome, plan_lines
@@ -40,7 +40,7 @@ def carry_out(
 
     async def run() -> dict[str, Any]:
         async with agent_of(session, app, is_new=is_new) as agent:
-            watch = _watch(session, agent, app)
+            watch = watch_of(session, agent, app)
             if dry_run:
                 return await watch.result(change(agent))
             async with following(session.output, agent, app.name):
@@ -63,11 +63,15 @@ def carry_out(
     _print(session, app, answer, dry_run=dry_run)
 
 
-def _watch(session: Session, agent: AgentClient, app: AppName) -> Watch:
+def watch_of(
+    session: Session, agent: AgentClient, app: AppName, *, timeouts: int = TIMEOUTS
+) -> Watch:
+    """Return what watches the agent of an app, and gives it up after so many timeouts."""
     return Watch(
         partial(lives, agent),
         timeout_seconds=session.timeout_seconds,
         told=telling(session.output.note, app.host),
+        timeouts=timeouts,
     )
 
 

@@ -28,7 +28,7 @@ from cli.run import FormCommand, session_of
 @click.option(
     "--env-file", type=FILE, metavar="FILE", help="The environment: a line NAME=VALUE for each."
 )
-@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML; options win.")
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -; options win.")
 @click.option(
     "--set",
     "settings",
@@ -100,7 +100,7 @@ def create(
     metavar="FILE",
     help="The whole environment: a line NAME=VALUE for each.",
 )
-@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML; options win.")
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -; options win.")
 @click.option(
     "--set",
     "settings",

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import suppress
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,9 +13,13 @@ import click
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.app_names import AppName, agent_of, app_name
+from cli.changes.carry_out import watch_of
 from cli.connections.session import Session
+from cli.connections.silence import Silent
 from cli.errors import CommandError, WrongUsage
+from cli.fields import STANDARD
 from cli.options import FILE, app_argument
+from cli.output.program import typed
 from cli.output.text import size
 from cli.run import FormCommand, session_of
 
@@ -22,17 +28,44 @@ PIECE_BYTES = 1024 * 1024
 
 @click.command(cls=FormCommand)
 @app_argument
-@click.argument("file", type=FILE, metavar="FILE", help="The tar to write; it must not exist.")
+@click.argument(
+    "file", type=FILE, metavar="FILE", help="The tar to write; it must not exist. - is a pipe."
+)
 @click.option("--pause", is_flag=True, help="The app stands still meanwhile.")
 @click.pass_context
 def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
     """Copy the files of an app's volumes into a tar, whole or not at all.
 
+    What reads a pipe has the whole tar if the exit status is 0.
+
     Examples:
         rollcall app backup web-1/shop shop.tar
 
+        rollcall app backup web-1/shop - | zstd > shop.tar.zst
+
     """
     session, named = session_of(ctx), app_name(app)
+    with _standard_output() if file == STANDARD else _whole(file) as tar:
+        count = asyncio.run(_save(session, named, tar, pause=pause))
+    where = "the pipe" if file == STANDARD else file
+    session.output.note(f"{named}: {size(count)} in {where}")
+
+
+@contextmanager
+def _standard_output() -> Iterator[BinaryIO]:
+    """Yield the standard output of this process; WrongUsage if it is a terminal."""
+    if sys.stdout.isatty():
+        raise WrongUsage("a tar is not written to a terminal: name a file, or pipe it")
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise CommandError(f"the tar cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[BinaryIO]:
+    """Yield a new file, which gets its name when it is written; WrongUsage, CommandError."""
     if file.exists():
         raise WrongUsage(f"{file} exists already, and is left as it is")
     part = file.with_name(f"{file.name}.part")
@@ -43,7 +76,7 @@ def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
         raise WrongUsage(f"{part} cannot be made: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as tar:
-            count = asyncio.run(_save(session, named, tar, pause=pause))
+            yield tar
             tar.flush()
             os.fsync(tar.fileno())
         _rename(part, file)
@@ -54,7 +87,6 @@ def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
-    session.output.note(f"{named}: {size(count)} in {file}")
 
 
 def _rename(part: Path, file: Path) -> None:
@@ -71,20 +103,43 @@ def _rename(part: Path, file: Path) -> None:
 
 
 async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -> int:
+    """Write the data of an app into a tar; return its bytes. Silent, if the agent falls silent.
+
+    The tar may begin late, as another change of the app is waited for, and a slow disk may make it
+    pause. A live agent answers meanwhile.
+    """
     count = 0
     with _bar(session) as progress:
         task = progress.add_task("backup", total=None)
-        async with agent_of(session, app) as agent, agent.data(app.name, pause=pause) as pieces:
-            async for piece in pieces:
-                tar.write(piece)
-                count += len(piece)
-                progress.update(task, completed=count)
+        async with agent_of(session, app) as agent, AsyncExitStack() as stack:
+
+            async def copy(pieces: AsyncIterator[bytes]) -> None:
+                nonlocal count
+                async for piece in pieces:
+                    await asyncio.to_thread(tar.write, piece)
+                    count += len(piece)
+                    progress.update(task, completed=count)
+
+            with _showing(session, app):
+                opening = stack.enter_async_context(agent.data(app.name, pause=pause))
+                pieces = await watch_of(session, agent, app, timeouts=1).result(opening)
+                await watch_of(session, agent, app).result(copy(pieces))
     return count
+
+
+@contextmanager
+def _showing(session: Session, app: AppName) -> Iterator[None]:
+    """Name the command that shows the app where its agent falls silent."""
+    try:
+        yield
+    except Silent as error:
+        error.hint = typed(f"{session.rollcall} app show", str(app))
+        raise
 
 
 @click.command(cls=FormCommand)
 @app_argument
-@click.argument("file", type=FILE, metavar="FILE", help="The tar to read.")
+@click.argument("file", type=FILE, metavar="FILE", help="The tar to read; - is a pipe.")
 @click.option("--dry-run", is_flag=True, help="Only check the tar.")
 @click.pass_context
 def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
@@ -93,20 +148,29 @@ def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
     Examples:
         rollcall app restore web-1/shop shop.tar
 
+        zstdcat shop.tar.zst | rollcall app restore web-1/shop -
+
     """
     session, named = session_of(ctx), app_name(app)
-    try:
-        with file.open("rb") as tar:
-            asyncio.run(_load(session, named, tar, dry_run=dry_run))
-    except OSError as error:
-        raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
+    if file == STANDARD:
+        if sys.stdin.isatty():
+            raise WrongUsage("a tar is not read from a terminal: name a file, or pipe it")
+        asyncio.run(_load(session, named, sys.stdin.buffer, dry_run=dry_run))
+    else:
+        try:
+            with file.open("rb") as tar:
+                asyncio.run(_load(session, named, tar, dry_run=dry_run))
+        except OSError as error:
+            raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
     outcome = "the tar can be restored" if dry_run else "restored; start the app"
     session.output.note(f"{named}: {outcome}")
 
 
 async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool) -> None:
+    found = os.fstat(tar.fileno())
+    total = found.st_size if stat.S_ISREG(found.st_mode) else None
     with _bar(session) as progress:
-        task = progress.add_task("restore", total=os.fstat(tar.fileno()).st_size)
+        task = progress.add_task("restore", total=total)
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.to_thread(tar.read, PIECE_BYTES):
@@ -114,7 +178,9 @@ async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool)
                 yield piece
 
         async with agent_of(session, app) as agent:
-            await agent.put_data(app.name, pieces(), dry_run=dry_run)
+            with _showing(session, app):
+                sending = agent.put_data(app.name, pieces(), dry_run=dry_run)
+                await watch_of(session, agent, app).result(sending)
 
 
 def _bar(session: Session) -> Progress:

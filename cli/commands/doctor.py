@@ -182,7 +182,7 @@ async def _certificate(session: Session) -> list[Finding]:
     if not context.registry.startswith("https:"):
         return []
     try:
-        left = await days_left(context.registry, context)
+        left = await days_left(context.registry, context, seconds=session.timeout_seconds)
     except NotReached as error:
         return [Finding("error", "certificates", f"the registry's cannot be looked at: {error}")]
     return [Finding(level_of(left), "certificates", f"the registry's ends in {left:.0f} days")]

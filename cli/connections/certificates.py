@@ -20,16 +20,20 @@ COMPARE_CLOCKS = "compare the clock of this host with that of the registry: time
 RENEWAL = 'renew it on the host of the registry: docs/rollout.md, "6. Renew certificates"'
 
 
-async def days_left(url: str, context: Context, *, server_hostname: str | None = None) -> float:
+async def days_left(
+    url: str, context: Context, *, server_hostname: str | None = None, seconds: float = SECONDS
+) -> float:
     """Return for how many days the certificate of a daemon is still good; NotReached.
 
-    It has to be good for ``server_hostname``, or else for the host in the URL.
+    It has to be good for ``server_hostname``, or else for the host in the URL. ``seconds`` bounds
+    the wait.
     """
     try:
         tls = client_tls(context).context()
     except RegistryError as error:
         raise NotReached(f"{url}: {error}") from error
-    shown = (await _connection(url, tls, server_hostname=server_hostname)).getpeercert()
+    connection = await _connection(url, tls, server_hostname=server_hostname, seconds=seconds)
+    shown = connection.getpeercert()
     assert shown is not None, "no connection is made without a certificate"
     return (ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()) / DAY
 
@@ -72,12 +76,16 @@ def _anybody() -> ssl.SSLContext:
 
 
 async def _connection(
-    url: str, tls: ssl.SSLContext, *, server_hostname: str | None = None
+    url: str,
+    tls: ssl.SSLContext,
+    *,
+    server_hostname: str | None = None,
+    seconds: float = SECONDS,
 ) -> ssl.SSLObject:
     """Make a TLS connection and close it; return what it has shown. NotReached."""
     parts = urlsplit(url)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(
                 parts.hostname,
                 parts.port or 443,
@@ -85,7 +93,7 @@ async def _connection(
                 server_hostname=server_hostname or parts.hostname,
             )
     except TimeoutError as error:
-        raise NotReached(f"{url}: no TLS connection within {SECONDS} s") from error
+        raise NotReached(f"{url}: no TLS connection within {seconds:g} s") from error
     except (OSError, ValueError) as error:
         raise NotReached(f"{url}: {error}") from error
     shown: ssl.SSLObject = writer.get_extra_info("ssl_object")

@@ -81,6 +81,7 @@ class Session:
             key=lambda: key,
             client_tls=client_tls(used),
             timeout_seconds=max(REGISTRY_SECONDS, self.timeout_seconds),
+            head_seconds=self.timeout_seconds,
             user_agent="rollcall",
         ) as client:
             yield client

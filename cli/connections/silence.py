@@ -24,7 +24,7 @@ class Watch:
     """Watches an agent while it is changed.
 
     ``look`` asks it something, and returns whether it has answered; ``told`` is called once it has
-    not answered for ``timeout_seconds``.
+    not answered for ``timeout_seconds``. It is given up after ``timeouts`` times as long.
     """
 
     def __init__(
@@ -33,17 +33,19 @@ class Watch:
         *,
         timeout_seconds: float,
         told: Callable[[float], None],
+        timeouts: int = TIMEOUTS,
     ) -> None:
         self._look = look
         self._timeout_seconds = timeout_seconds
         self._told = told
+        self._timeouts = timeouts
         self._heard = time.monotonic()
         self._is_told = False
 
     @property
     def limit_seconds(self) -> float:
         """Return how long an agent may be silent."""
-        return TIMEOUTS * self._timeout_seconds
+        return self._timeouts * self._timeout_seconds
 
     @property
     def is_silent(self) -> bool:

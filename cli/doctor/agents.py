@@ -65,7 +65,12 @@ async def agent_findings(
         return Examined(
             offset,
             apps,
-            await days_left(address.url, session.context, server_hostname=address.server_hostname),
+            await days_left(
+                address.url,
+                session.context,
+                server_hostname=address.server_hostname,
+                seconds=session.timeout_seconds,
+            ),
         )
 
     outcomes = await ask_all(named, ask)

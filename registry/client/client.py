@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
@@ -16,6 +16,7 @@ from registry.client.errors import (
     FAILURES,
     NotARegistry,
     RegistryError,
+    TooSlow,
     connection_lost,
     error_for_exception,
     error_for_status,
@@ -42,7 +43,8 @@ class RegistryClient:
     """A client of one registry, over one kept connection; an asynchronous context manager.
 
     ``key`` is called at each request, so that a replaced key is used at once.
-    ``timeout_seconds`` bounds each request as a whole. Each method raises a ``RegistryError``.
+    ``timeout_seconds`` bounds each request as a whole, and ``head_seconds`` the wait for the
+    beginning of its answer, if it is given. Each method raises a ``RegistryError``.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RegistryClient:
         key: Callable[[], str],
         client_tls: ClientTls | None = None,
         timeout_seconds: float = 10,
+        head_seconds: float | None = None,
         user_agent: str = "rollcall-client",
     ) -> None:
         self._url = url.rstrip("/")
@@ -59,6 +62,7 @@ class RegistryClient:
         self._key = key
         self._client_tls = client_tls or ClientTls()
         self._timeout_seconds = timeout_seconds
+        self._head_seconds = head_seconds
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
         self._connected = False
@@ -234,24 +238,36 @@ class RegistryClient:
                 )
             raise await _error_from(response)
 
-    def _open(
+    @asynccontextmanager
+    async def _open(
         self,
         method: str,
         path: str,
         query: list[tuple[str, str]],
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an asynchronous context manager"
-        return self._session.request(
-            method,
-            f"{self._url}{path}",
-            params=query,
-            data=body,
-            headers=headers,
-            allow_redirects=False,
-            ssl=self._client_tls.context() if self._tls else True,
-        )
+        limit = asyncio.timeout(self._head_seconds)
+        try:
+            async with (
+                limit,
+                self._session.request(
+                    method,
+                    f"{self._url}{path}",
+                    params=query,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self._client_tls.context() if self._tls else True,
+                ) as response,
+            ):
+                limit.reschedule(None)
+                yield response
+        except TimeoutError as error:
+            if limit.expired():
+                raise TooSlow(f"no answer within {self._head_seconds:g} s") from error
+            raise
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

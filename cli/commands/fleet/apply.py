@@ -19,7 +19,12 @@ from cli.run import FormCommand, session_of
 MAX_HOSTS = 8
 
 file_option = click.option(
-    "--file", "-f", type=FILE, required=True, metavar="FILE", help="The apps, as YAML."
+    "--file",
+    "-f",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="The apps, as YAML; - is the standard input.",
 )
 
 

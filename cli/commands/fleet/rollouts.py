@@ -121,7 +121,7 @@ def rebuild(
 @name_argument
 @hosts_argument
 @click.option("--image", metavar="IMAGE", help="The new image.")
-@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML.")
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -.")
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=YAML", help="Any field, such as cpu=50."
 )

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
+from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,20 @@ async def test_what_is_as_the_file_says_is_left_alone(
         assert done.status == 0, done.err
         assert json.loads(done.out)[0]["step"] == "none"
     assert agent.changes() == []
+
+
+async def test_a_file_of_apps_may_come_from_a_pipe(rollcall: Rollcall, agent: FakeAgent) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+    told = {}
+
+    for given in ("diff -f -", "apply -f -", "apply -f - --yes"):
+        text = FILE.replace("64", "128") if given == "apply -f -" else FILE
+        agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+        told[given] = await asyncio.to_thread(command.run, *given.split(), stdin=text)
+
+    assert [each.returncode for each in told.values()] == [0, 2, 0]
+    assert "no terminal to ask at" in told["apply -f -"].stderr
+    assert all("dry_run=true" in each.path for each in agent.changes())
 
 
 @pytest.mark.parametrize(
@@ -320,7 +335,7 @@ async def test_eight_hosts_are_changed_at_once_and_none_after_a_failure(
         await asyncio.sleep(0.2)
         changing -= 1
         changed.append(request.host)
-        return await refusing(409)(request)
+        return web.json_response({"message": "not here"}, status=409)
 
     file.write(FILE.replace("64", "128"))
     async with fake_agent() as agent:

@@ -12,6 +12,7 @@ from aiohttp import web
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent
 from tests.support.cli.process import CommandLine
+from tests.support.cli.terminal import at_terminal
 from tests.support.requirements import NEEDS_ROOT
 
 pytestmark = pytest.mark.slow
@@ -192,3 +193,38 @@ async def test_a_backup_replaces_no_file_that_comes_meanwhile(
     assert (await rollcall("app", "backup", "web-1/shop", str(file))).status == 0
     assert file.read_bytes() == b"data"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+async def test_a_backup_and_a_restore_go_through_pipes(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    data = bytes(range(256)) * 3_000
+    agent.answers["GET", f"{SHOP}/data"] = sends(data[:100_000], data[100_000:])
+    agent.answers["GET", "/healthz"] = {"status": "ok"}
+    agent.answers["PUT", f"{SHOP}/data"] = APP_RECORD
+    command = CommandLine(rollcall.contexts.parent)
+    line = f'"{command.program}" app backup web-1/shop - | tee copy.tar'
+    line += f' | "{command.program}" app restore web-1/shop -'
+
+    process = await asyncio.create_subprocess_shell(
+        line, cwd=tmp_path, env=command.environment, stderr=asyncio.subprocess.PIPE
+    )
+    _, told = await process.communicate()
+
+    assert process.returncode == 0, told
+    assert (tmp_path / "copy.tar").read_bytes() == data
+    assert agent.changes()[0].body == data
+    assert b"web-1/shop: 750.0 KiB in the pipe\n" in told
+    assert b"web-1/shop: restored; start the app\n" in told
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("given", ["backup", "restore"])
+async def test_a_tar_is_neither_shown_nor_typed(
+    rollcall: Rollcall, agent: FakeAgent, given: str
+) -> None:
+    status, shown = await asyncio.to_thread(at_terminal, rollcall, "app", given, "web-1/shop", "-")
+
+    assert status == 2
+    assert "name a file, or pipe it" in shown
+    assert agent.asked == []
