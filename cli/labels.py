@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from cli.connections.session import Session
 from cli.errors import CommandError
-from cli.output.program import of_context
 from cli.output.text import is_harmless, some
 from registry.client.client import RegistryClient
 
@@ -19,19 +17,6 @@ MAX_CHARS = 200
 
 class LabelUnknown(CommandError):
     """No node has a label that was given."""
-
-
-def found_nothing(session: Session, error: LabelUnknown, *, named: Sequence[str]) -> None:
-    """Print that a filter has found nothing, which is no failure; LabelUnknown for ``named`` hosts.
-
-    A host that is named has to be there.
-    """
-    output = session.output
-    output.no_items()
-    if named:
-        raise error
-    output.note(str(error))
-    output.next_steps(of_context(error.hint or "", session.wanted))
 
 
 async def require_labels(registry: RegistryClient, labels: Sequence[str]) -> None:

@@ -11,8 +11,8 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.connections.names import NotKnown, node_not_known
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, NOT_REACHED, WRONG_USAGE, CommandError, WrongUsage
-from cli.labels import require_labels
-from cli.output.program import typed
+from cli.labels import LabelUnknown, require_labels
+from cli.output.program import of_context, typed
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
 from registry.message import HostnameInvalid, Node, normalise_hostname
@@ -95,6 +95,19 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
         if missing:
             raise await node_not_known(registry, missing[0])
     return [known[name] for name in names] if names else found
+
+
+def found_nothing(session: Session, error: LabelUnknown, *, named: Sequence[str]) -> None:
+    """Print that a filter has found nothing, which is no failure; LabelUnknown for ``named`` hosts.
+
+    A host that is named has to be there.
+    """
+    output = session.output
+    output.no_items()
+    if named:
+        raise error
+    output.note(str(error))
+    output.next_steps(of_context(error.hint or "", session.wanted))
 
 
 async def _node(registry: RegistryClient, name: str) -> Node | None:

@@ -12,13 +12,13 @@ from cli.app_names import AppName, agent_of, app_name
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import DONE, FAILED
-from cli.labels import LabelUnknown, found_nothing
+from cli.labels import LabelUnknown
 from cli.options import app_argument, filter_options, hosts_argument
 from cli.output.form import Format
 from cli.output.text import age, counted, size, visible
 from cli.output.times import duration_seconds, to_seconds
 from cli.run import FormCommand, session_of
-from cli.selection import Selection, ask_all, selected
+from cli.selection import Selection, ask_all, found_nothing, selected
 from registry.message import Node
 
 # A longer line of a log is printed as several.

@@ -8,13 +8,13 @@ import click
 import msgspec
 
 from cli.connections.session import Session
-from cli.labels import LabelUnknown, found_nothing, require_labels
+from cli.labels import LabelUnknown, require_labels
 from cli.options import filter_options, host_argument, hosts_argument
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
-from cli.selection import Selection, pairs, selected
+from cli.selection import Selection, found_nothing, pairs, selected
 from registry.client.models import ExplainedNode, ExplainedService, Status
 from registry.message import Node
 
