@@ -1,9 +1,10 @@
 """The fields of an app: from options, a file of YAML, and a file of the environment."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,35 +14,91 @@ from cli.errors import WrongUsage
 STANDARD = Path("-")
 
 
+MEMORY = re.compile(r"([0-9]{1,9})(?:([MG])(?:i|iB)?)?", re.ASCII | re.IGNORECASE)
+MEBIBYTES = {"": 1, "M": 1, "G": 1024}
+
+
+class Environment(NamedTuple):
+    """What is given of an environment: a file that has all of it, and single variables.
+
+    ``variables`` are `NAME=VALUE`, ``unset`` names.
+    """
+
+    file: Path | None = None
+    variables: Sequence[str] = ()
+    unset: Sequence[str] = ()
+
+    def changes(self) -> tuple[dict[str, str], list[str]]:
+        """Return the variables to set, and the names of those to remove; WrongUsage."""
+        wanted = {}
+        for text in self.variables:
+            name, equals, value = text.partition("=")
+            if not (name and equals):
+                raise WrongUsage(f"--env {text!a} is not NAME=VALUE")
+            wanted[name] = value
+        if both := sorted(wanted.keys() & set(self.unset)):
+            raise WrongUsage(f"--env and --unset-env name the same variable: {', '.join(both)}")
+        return wanted, list(dict.fromkeys(self.unset))
+
+
 class Fields:
-    """The fields that are given for an app. Options win over `--set`, and both over the file."""
+    """The fields that are given for an app. Options win over `--set`, and both over the file.
+
+    Single variables change the environment that is given as a whole; an update without one changes
+    that of the app.
+    """
 
     def __init__(
         self,
         options: Mapping[str, Any],
         *,
         file: Path | None,
-        env_file: Path | None,
+        env: Environment,
         settings: Sequence[str],
     ) -> None:
         self._options = options
         self._file = file
-        self._env_file = env_file
+        self._env = env
         self._settings = settings
 
-    def read(self) -> dict[str, Any]:
-        """Return the fields; WrongUsage if a file or a text is none."""
-        if self._file == self._env_file == STANDARD:
+    def read(self, *, is_new: bool = False) -> dict[str, Any]:
+        """Return the fields of an update, or of a new app; WrongUsage if a file or text is none."""
+        fields = self._given()
+        wanted, unset = self._env.changes()
+        whole = fields.get("env", {} if is_new else None)
+        if isinstance(whole, dict) and (wanted or unset):
+            left = {name: value for name, value in whole.items() if name not in unset}
+            return fields | {"env": left | wanted}
+        changes = {"env_set": wanted, "env_unset": unset}
+        return fields | {name: value for name, value in changes.items() if value}
+
+    def _given(self) -> dict[str, Any]:
+        if self._file == self._env.file == STANDARD:
             raise WrongUsage("only one of --file and --env-file can be the standard input")
         fields = {} if self._file is None else _mapping(self._file)
-        if self._env_file is not None:
-            fields["env"] = _environment(self._env_file)
+        if self._env.file is not None:
+            fields["env"] = _environment(self._env.file)
         for text in self._settings:
             name, equals, value = text.partition("=")
             if not equals:
                 raise WrongUsage(f"--set {text!a} is not FIELD=YAML")
             fields[name] = _parsed(value, f"--set {name}")
-        return fields | {name: value for name, value in self._options.items() if value is not None}
+        given = {name: value for name, value in self._options.items() if value is not None}
+        return in_mebibytes(fields | given)
+
+
+def in_mebibytes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields whose `memory` is a number of MiB, also where it is `48M` or `1G`; WrongUsage.
+
+    Both are binary, as in Docker.
+    """
+    text = fields.get("memory")
+    if not isinstance(text, str):
+        return dict(fields)
+    found = MEMORY.fullmatch(text)
+    if found is None:
+        raise WrongUsage(f"memory {text!a} is none, such as 48M or 1G; a number alone is in MiB")
+    return {**fields, "memory": int(found[1]) * MEBIBYTES[(found[2] or "").upper()]}
 
 
 def read_text(path: Path) -> str:

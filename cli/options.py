@@ -32,6 +32,24 @@ host_argument = click.argument(
 app_argument = click.argument(
     "app", metavar="HOST/NAME", help="The app.", shell_complete=complete_apps
 )
+memory_option = click.option(
+    "--memory", metavar="SIZE", help="Such as 48M or 1G, both binary; a number alone is in MiB."
+)
+env_option = click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One variable of the environment; may be repeated. Other users of this machine see it:"
+    " a secret belongs into a file.",
+)
+unset_env_option = click.option(
+    "--unset-env",
+    "unset",
+    multiple=True,
+    metavar="NAME",
+    help="Remove a variable from the environment; may be repeated.",
+)
 no_wait_option = click.option(
     "--no-wait", is_flag=True, help="Do not wait until the app has stayed up, and is healthy."
 )

@@ -10,7 +10,7 @@ import yaml
 
 from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
-from cli.fields import read_text
+from cli.fields import in_mebibytes, read_text
 from cli.selection import Selection
 
 SELECTORS = ("hosts", "labels", "prefixes", "kv")
@@ -64,6 +64,10 @@ def _mistakes(where: str, entry: Any) -> Iterator[str]:
         meant = get_close_matches("image", set(entry) - {"image"}, n=1)
         instead = f"; `{meant[0]}` may have been meant as `image`" if meant else ""
         yield f"{where}.image: an image is missing{instead}"
+    try:
+        in_mebibytes(entry)
+    except WrongUsage as error:
+        yield f"{where}.memory: {error}"
     if "labels" in entry and not _is_texts(entry["labels"]):
         yield f"{where}.labels: is no list of texts"
     yield from _mistakes_of_hosts(f"{where}.where", entry.get("where"))
@@ -92,6 +96,6 @@ def _app(where: str, entry: Mapping[str, Any]) -> WantedApp:
         path=where,
         name=entry["name"],
         hosts=Selection(**entry["where"]),
-        fields=fields,
+        fields=in_mebibytes(fields),
         labels=entry.get("labels"),
     )

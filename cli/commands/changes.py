@@ -12,8 +12,17 @@ from cli.app_names import AppName, app_name
 from cli.changes.carry_out import carry_out
 from cli.confirmation import confirm
 from cli.errors import WrongUsage
-from cli.fields import Fields
-from cli.options import FILE, app_argument, dry_run_option, no_wait_option, yes_option
+from cli.fields import Environment, Fields
+from cli.options import (
+    FILE,
+    app_argument,
+    dry_run_option,
+    env_option,
+    memory_option,
+    no_wait_option,
+    unset_env_option,
+    yes_option,
+)
 from cli.run import FormCommand, session_of
 
 
@@ -23,11 +32,12 @@ from cli.run import FormCommand, session_of
 @click.option("--http-port", type=int, help="The host's port for HTTP; by default a free one.")
 @click.option("--ssh-port", type=int, help="The host's port for SSH; by default a free one.")
 @click.option("--cpu", type=int, help="Percent of one core.")
-@click.option("--memory", type=int, help="MiB.")
+@memory_option
 @click.option("--description", help="A text for people.")
 @click.option(
     "--env-file", type=FILE, metavar="FILE", help="The environment: a line NAME=VALUE for each."
 )
+@env_option
 @click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -; options win.")
 @click.option(
     "--set",
@@ -47,9 +57,10 @@ def create(
     http_port: int | None,
     ssh_port: int | None,
     cpu: int | None,
-    memory: int | None,
+    memory: str | None,
     description: str | None,
     env_file: Path | None,
+    variables: tuple[str, ...],
     file: Path | None,
     settings: tuple[str, ...],
     no_wait: bool,
@@ -58,7 +69,7 @@ def create(
     """Create an app, and wait until it runs.
 
     Examples:
-        rollcall app create web-1/shop --image shop:1.4 --memory 256
+        rollcall app create web-1/shop --image shop:1.4 --memory 256M --env MODE=live
 
         rollcall app create web-1/shop -f shop.yml --dry-run
 
@@ -72,7 +83,8 @@ def create(
         "memory": memory,
         "description": description,
     }
-    fields = Fields(given, file=file, env_file=env_file, settings=settings).read()
+    env = Environment(env_file, variables)
+    fields = Fields(given, file=file, env=env, settings=settings).read(is_new=True)
     if "image" not in fields:
         raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, named), "name": named.name}
@@ -92,7 +104,7 @@ def create(
 @click.option("--http-port", type=int, help="The host's port for HTTP.")
 @click.option("--ssh-port", type=int, help="The host's port for SSH.")
 @click.option("--cpu", type=int, help="Percent of one core.")
-@click.option("--memory", type=int, help="MiB.")
+@memory_option
 @click.option("--description", help="A text for people.")
 @click.option(
     "--env-file",
@@ -100,6 +112,8 @@ def create(
     metavar="FILE",
     help="The whole environment: a line NAME=VALUE for each.",
 )
+@env_option
+@unset_env_option
 @click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -; options win.")
 @click.option(
     "--set",
@@ -119,9 +133,11 @@ def update(
     http_port: int | None,
     ssh_port: int | None,
     cpu: int | None,
-    memory: int | None,
+    memory: str | None,
     description: str | None,
     env_file: Path | None,
+    variables: tuple[str, ...],
+    unset: tuple[str, ...],
     file: Path | None,
     settings: tuple[str, ...],
     no_wait: bool,
@@ -130,7 +146,9 @@ def update(
     """Change fields of an app; if its new container does not stay up, the old one runs again.
 
     Examples:
-        rollcall app update web-1/shop --set memory=512
+        rollcall app update web-1/shop --memory 1G
+
+        rollcall app update web-1/shop --env MODE=live --unset-env DEBUG
 
     """
     named = app_name(app)
@@ -142,7 +160,8 @@ def update(
         "memory": memory,
         "description": description,
     }
-    fields = Fields(given, file=file, env_file=env_file, settings=settings).read()
+    env = Environment(env_file, variables, unset)
+    fields = Fields(given, file=file, env=env, settings=settings).read()
     fields = _without_name(fields, named)
     if not fields:
         raise WrongUsage("nothing to change is given", hint="rollcall app update --help")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
-from cli.fields import Fields
+from cli.fields import Environment, Fields, in_mebibytes
 
 
 def test_options_win_over_set_and_both_over_the_file(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_options_win_over_set_and_both_over_the_file(tmp_path: Path) -> None:
     fields = Fields(
         {"image": "shop:2", "cpu": None},
         file=file,
-        env_file=env_file,
+        env=Environment(env_file),
         settings=["memory=128", "health={path: /up}", "pull="],
     ).read()
 
@@ -34,7 +34,7 @@ def test_a_file_that_holds_no_fields_is_refused(tmp_path: Path, text: str) -> No
     file.write_bytes(text.encode("latin-1"))
 
     with pytest.raises(WrongUsage, match=r"shop\.yml"):
-        Fields({}, file=file, env_file=None, settings=()).read()
+        Fields({}, file=file, env=Environment(), settings=()).read()
 
 
 @pytest.mark.parametrize("text", ["MODE", "=live", "A=1\nB"])
@@ -43,12 +43,60 @@ def test_a_line_of_the_environment_that_is_none_is_named(tmp_path: Path, text: s
     file.write_text(text)
 
     with pytest.raises(WrongUsage, match=r"shop\.env, line \d: not NAME=VALUE"):
-        Fields({}, file=None, env_file=file, settings=()).read()
+        Fields({}, file=None, env=Environment(file), settings=()).read()
 
 
 def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
     for text in ("cpu", "cpu={"):
         with pytest.raises(WrongUsage, match="--set"):
-            Fields({}, file=None, env_file=None, settings=[text]).read()
+            Fields({}, file=None, env=Environment(), settings=[text]).read()
     with pytest.raises(WrongUsage, match="No such file"):
-        Fields({}, file=tmp_path / "none", env_file=None, settings=()).read()
+        Fields({}, file=tmp_path / "none", env=Environment(), settings=()).read()
+
+
+@pytest.mark.parametrize(
+    ("text", "mebibytes"),
+    [("512", 512), ("48M", 48), ("48MiB", 48), ("1G", 1024), ("2gi", 2048), (64, 64), (None, None)],
+)
+def test_memory_has_binary_units(text: object, mebibytes: int | None) -> None:
+    assert in_mebibytes({"memory": text, "cpu": 50}) == {"memory": mebibytes, "cpu": 50}
+
+
+@pytest.mark.parametrize("text", ["48K", "1T", "1.5G", "-1M", "M", "48 M", "48MB", ""])
+def test_memory_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(WrongUsage, match="such as 48M or 1G"):
+        in_mebibytes({"memory": text})
+
+
+@pytest.mark.parametrize(
+    ("whole", "is_new", "fields"),
+    [
+        (None, False, {"env_set": {"A": "1=2"}, "env_unset": ["B"]}),
+        (None, True, {"env": {"A": "1=2"}}),
+        ("A=0\nB=0\nC=0\n", False, {"env": {"A": "1=2", "C": "0"}}),
+        ("A=0\nB=0\nC=0\n", True, {"env": {"A": "1=2", "C": "0"}}),
+    ],
+)
+def test_variables_change_the_whole_environment_that_is_given_else_that_of_the_app(
+    tmp_path: Path, whole: str | None, *, is_new: bool, fields: dict[str, object]
+) -> None:
+    file = None
+    if whole is not None:
+        file = tmp_path / "shop.env"
+        file.write_text(whole)
+    env = Environment(file, ["A=1=2"], ["B", "B"])
+
+    assert Fields({}, file=None, env=env, settings=()).read(is_new=is_new) == fields
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (Environment(variables=["MODE"]), "--env 'MODE' is not NAME=VALUE"),
+        (Environment(variables=["=x"]), "--env '=x' is not NAME=VALUE"),
+        (Environment(variables=["A=1", "B=2"], unset=["B"]), "the same variable: B"),
+    ],
+)
+def test_variables_that_mean_nothing_are_named(env: Environment, told: str) -> None:
+    with pytest.raises(WrongUsage, match=told):
+        Fields({}, file=None, env=env, settings=()).read()

@@ -8,8 +8,16 @@ import click
 
 from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
-from cli.fields import Fields
-from cli.options import FILE, filter_options, hosts_argument, label_option, together
+from cli.fields import Environment, Fields
+from cli.options import (
+    FILE,
+    env_option,
+    filter_options,
+    hosts_argument,
+    label_option,
+    together,
+    unset_env_option,
+)
 from cli.rollout.execution import How, carry_out
 from cli.rollout.model import Change
 from cli.run import FormCommand, session_of
@@ -121,6 +129,8 @@ def rebuild(
 @name_argument
 @hosts_argument
 @click.option("--image", metavar="IMAGE", help="The new image.")
+@env_option
+@unset_env_option
 @click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -.")
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=YAML", help="Any field, such as cpu=50."
@@ -137,6 +147,8 @@ def update(
     name: str,
     hosts: tuple[str, ...],
     image: str | None,
+    variables: tuple[str, ...],
+    unset: tuple[str, ...],
     file: Path | None,
     settings: tuple[str, ...],
     labels: tuple[str, ...],
@@ -158,7 +170,8 @@ def update(
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
 
     """
-    fields = Fields({"image": image}, file=file, env_file=None, settings=settings).read()
+    env = Environment(None, variables, unset)
+    fields = Fields({"image": image}, file=file, env=env, settings=settings).read()
     if not fields and not how["resume"]:
         raise WrongUsage("nothing to change is given", hint="add --image IMAGE")
     given = _given(batch, pause, max_failures, check_http, check_time)

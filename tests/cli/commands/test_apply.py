@@ -105,6 +105,7 @@ async def test_what_a_key_may_not_see_is_unknown_and_not_different(
 async def test_what_is_as_the_file_says_is_left_alone(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
+    file.write(FILE.replace("64", "64M"))
     for command in ("diff", "apply"):
         done = await rollcall(command, "-f", str(file), "-o", "json")
 
@@ -259,6 +260,7 @@ async def test_all_mistakes_of_a_file_are_told_with_their_paths(
         ("apps: {}", "no list of apps"),
         ("app: []", "no list of apps"),
         ("[", "is no YAML"),
+        (FILE.replace("64", "48X"), "apps[0].memory: memory '48X' is none, such as 48M or 1G"),
         (FILE.replace("image:", "imagee:"), "is missing; `imagee` may have been meant as `image`"),
         (FILE.replace("service:web", "service:none"), "no node has the label"),
         (FILE + FILE.removeprefix("apps:\n"), "apps[0] has shop on web-1, too"),

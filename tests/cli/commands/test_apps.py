@@ -176,6 +176,18 @@ async def test_a_change_that_fails_for_want_of_the_engine_names_doctor(
     [
         (["create", "--image", "shop:1"], "POST", "/v1/apps", {"image": "shop:1", "name": "shop"}),
         (["update", "--memory", "64"], "PUT", SHOP, {"memory": 64}),
+        (
+            ["create", "--image", "shop:1", "--memory", "1G", "--env", "A=1"],
+            "POST",
+            "/v1/apps",
+            {"image": "shop:1", "memory": 1024, "env": {"A": "1"}, "name": "shop"},
+        ),
+        (
+            ["update", "--env", "A=1", "--unset-env", "B"],
+            "PUT",
+            SHOP,
+            {"env_set": {"A": "1"}, "env_unset": ["B"]},
+        ),
         (["start"], "PUT", f"{SHOP}/start", None),
         (["stop"], "PUT", f"{SHOP}/stop", None),
         (["restart"], "PUT", f"{SHOP}/restart", None),

@@ -117,6 +117,14 @@ async def test_an_update_that_an_agent_has_refused_wants_other_fields(fleet: Fle
     ]
 
 
+async def test_one_variable_is_changed_on_many_hosts(fleet: Fleet) -> None:
+    done = await fleet.run("update", "shop", "web-0", "web-1", "--env", "A=1", "--unset-env", "B")
+
+    assert done.returncode == 0, done.stderr
+    body = {"env_set": {"A": "1"}, "env_unset": ["B"]}
+    assert [json.loads(agent.changes()[0].body) for agent in fleet.agents[:2]] == [body, body]
+
+
 async def test_an_app_that_is_not_healthy_in_time_may_get_another_check(fleet: Fleet) -> None:
     fleet.apps[0].record["healthy"] = False
 
