@@ -26,6 +26,14 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
 hosts_argument = click.argument(
     "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=complete_hosts
 )
+some_hosts_argument = click.argument(
+    "hosts",
+    nargs=-1,
+    required=True,
+    metavar="HOST...",
+    help="Hosts by name.",
+    shell_complete=complete_hosts,
+)
 host_argument = click.argument(
     "hostname", metavar="HOST", help="The host.", shell_complete=complete_hosts
 )

@@ -1,6 +1,7 @@
-"""`forget`: takes a host that is gone out of the registry."""
+"""`forget`: takes hosts that are gone out of the registry."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 
@@ -21,37 +22,38 @@ AGAIN = "an agent that runs registers it again"
 
 @click.command(cls=HelpfulCommand)
 @click.argument(
-    "hostname",
-    required=False,
-    metavar="[HOST]",
-    help="The host.",
+    "hosts",
+    nargs=-1,
+    metavar="[HOST...]",
+    help="Hosts by name.",
     shell_complete=complete_hosts,
 )
 @click.option("--held", is_flag=True, help="All hosts that are due, and held since they are many.")
 @yes_option
 @click.pass_context
-def forget(ctx: click.Context, *, hostname: str | None, held: bool, yes: bool) -> None:
-    """Take a host that is gone for good out of the registry, and its targets with it.
+def forget(ctx: click.Context, *, hosts: tuple[str, ...], held: bool, yes: bool) -> None:
+    """Take hosts that are gone for good out of the registry, and their targets with them.
 
-    The key needs `write`. Nothing is changed on the host: an agent that still runs registers it
-    again. While the host is there, `rollcall-agent deregister` on it keeps it out.
+    The key needs `write`. If the registry does not know one of the hosts, it forgets none. Nothing
+    is changed on a host: an agent that still runs registers it again. While a host is there,
+    `rollcall-agent deregister` on it keeps it out.
 
     Where many hosts fall silent together, the registry holds them when they are due to be
     forgotten. `--held` lists these, and forgets those that are still silent.
 
     Examples:
-        rollcall forget db-1 --yes
+        rollcall forget db-1 db-2 --yes
 
         rollcall forget --held
 
     """
     session = session_of(ctx)
-    if held == (hostname is not None):
-        raise WrongUsage("name one host, or add --held for all that the registry holds")
-    if hostname is None:
+    if held == bool(hosts):
+        raise WrongUsage("name hosts, or add --held for all that the registry holds")
+    if held:
         _forget_held(session, yes=yes)
     else:
-        _forget_one(session, hostname, yes=yes)
+        _forget_named(session, hosts, yes=yes)
 
 
 def _forget_held(session: Session, *, yes: bool) -> None:
@@ -87,23 +89,30 @@ async def _forgotten_if_stale(session: Session, nodes: list[Node]) -> list[str]:
     return kept
 
 
-def _forget_one(session: Session, hostname: str, *, yes: bool) -> None:
-    found = asyncio.run(_explained(session, hostname))
-    ago = age(found.age_seconds)
+def _forget_named(session: Session, hosts: Sequence[str], *, yes: bool) -> None:
+    found = asyncio.run(_explained(session, hosts))
     if not yes:
-        silent = f"silent for {ago}" if found.stale else f"heard {ago} ago: {AGAIN}"
-        confirm(f"Forget {found.hostname} ({silent}), and its targets?")
-    asyncio.run(_forgotten(session, found.hostname))
-    step = f"; on {found.hostname}: rollcall-agent deregister keeps it out"
-    session.output.note(f"{found.hostname} is forgotten; {AGAIN}{'' if found.stale else step}")
+        told = ", ".join(f"{each.hostname} ({_last_seen(each)})" for each in found)
+        confirm(f"Forget {told}, and {'their' if len(found) > 1 else 'its'} targets?")
+    asyncio.run(_forget(session, found))
 
 
-async def _explained(session: Session, hostname: str) -> ExplainedNode:
-    found = await session.node(hostname)
+def _last_seen(node: ExplainedNode) -> str:
+    ago = age(node.age_seconds)
+    return f"silent for {ago}" if node.stale else f"last seen {ago} ago: {AGAIN}"
+
+
+async def _explained(session: Session, hosts: Sequence[str]) -> list[ExplainedNode]:
+    """Return the nodes of these names, each once; NotKnown."""
+    names = dict.fromkeys([(await session.node(host)).hostname for host in hosts])
     async with session.registry() as registry:
-        return await registry.explain(found.hostname)
+        return [await registry.explain(name) for name in names]
 
 
-async def _forgotten(session: Session, hostname: str) -> None:
+async def _forget(session: Session, found: Sequence[ExplainedNode]) -> None:
     async with session.registry() as registry:
-        await registry.forget(hostname)
+        for node in found:
+            name = node.hostname
+            await registry.forget(name)
+            step = "" if node.stale else f"; on {name}: rollcall-agent deregister keeps it out"
+            session.output.note(f"{name} is forgotten; {AGAIN}{step}")

@@ -10,6 +10,7 @@ import msgspec
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import filter_options, host_argument, hosts_argument
+from cli.output.form import Format
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
@@ -81,7 +82,7 @@ def nodes(
 
 
 class Listed(NamedTuple):
-    """The nodes that were found; for people, the names of those that are stale, and the status."""
+    """The nodes that were found, the names of those that are stale, and for people the status."""
 
     nodes: list[Node]
     stale: frozenset[str] = frozenset()
@@ -89,10 +90,18 @@ class Listed(NamedTuple):
 
     def items(self) -> list[dict[str, Any]]:
         """Return the nodes as rows, or as the API has them."""
+        states = {False: "fresh", True: "stale"}
+        items = [
+            {**msgspec.to_builtins(each), "state": states[each.hostname in self.stale]}
+            for each in self.nodes
+        ]
         if self.status is None:
-            return [msgspec.to_builtins(each) for each in self.nodes]
+            return items
         now = self.status.now
-        return [_row(each, is_stale=each.hostname in self.stale, now=now) for each in self.nodes]
+        return [
+            _row(each, state=item["state"], now=now)
+            for each, item in zip(self.nodes, items, strict=True)
+        ]
 
 
 async def _listed(session: Session, selection: Selection, *, stale: bool | None) -> Listed:
@@ -107,7 +116,7 @@ async def _listed(session: Session, selection: Selection, *, stale: bool | None)
         if not found:
             await require_labels(registry, selection.labels)
         is_table = session.output.is_for_people
-        if stale is None and not is_table:
+        if session.output.form is Format.NAME and stale is None:
             return Listed(found)
         of_stale = found if stale else []
         if stale is None or named:
@@ -118,13 +127,13 @@ async def _listed(session: Session, selection: Selection, *, stale: bool | None)
         return Listed(found, silent, await registry.status() if is_table else None)
 
 
-def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
+def _row(node: Node, *, state: str, now: float) -> dict[str, Any]:
     kv = node.kv
     return {
         "hostname": node.hostname,
-        "state": "stale" if is_stale else "fresh",
+        "state": state,
         "age": age(now - node.last_update),
-        "since": moment(node.last_update) if is_stale else None,
+        "since": moment(node.last_update) if state == "stale" else None,
         "apps": _apps(kv),
         "labels": node.labels,
         "agent": kv.get("agent.url"),

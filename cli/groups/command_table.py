@@ -99,7 +99,7 @@ OF_HOSTS = {
     },
     "forget": {
         "forget": (
-            "Take a host that is gone for good out of the registry, and its targets with it."
+            "Take hosts that are gone for good out of the registry, and their targets with them."
         )
     },
     "watch": {"watch": "Follow the nodes until Ctrl-C: all that are there, then each change."},

@@ -46,6 +46,33 @@ async def test_a_host_that_reports_is_told_to_come_back(
 
 
 @pytest.mark.usefixtures("silent")
+async def test_several_hosts_are_forgotten_after_one_question(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    again = "an agent that runs registers it again"
+    question = f"Forget db-1 (silent for 5m), web-1 (last seen 0s ago: {again}), and their targets?"
+
+    asked = await rollcall("forget", "db-1", "web-1", "DB-1")
+    assert (asked.status, question in asked.err) == (2, True), asked.err
+    assert await known(registry) == ["db-1", "web-1"]
+
+    ran = await rollcall("forget", "db-1", "web-1", "--yes")
+    assert ran.status == 0
+    assert [line.split()[0] for line in ran.err.splitlines()] == ["db-1", "web-1"]
+    assert await known(registry) == []
+
+
+@pytest.mark.usefixtures("silent")
+async def test_none_is_forgotten_if_one_of_them_is_not_known(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    ran = await rollcall("forget", "db-1", "db-9", "--yes")
+
+    assert (ran.status, "no node 'db-9' is known" in ran.err) == (1, True)
+    assert await known(registry) == ["db-1", "web-1"]
+
+
+@pytest.mark.usefixtures("silent")
 async def test_it_asks_first(rollcall: Rollcall, registry: InProcessRegistry) -> None:
     question = "Forget db-1 (silent for 5m), and its targets?"
 

@@ -166,3 +166,19 @@ async def test_a_node_of_an_odd_time_is_listed(
 
     assert ran.status == 0, ran.err
     assert ran.rows() == [["odd-1", "stale", "0s", "Unix", "time", "1e+18", "-", "-"]]
+
+
+@pytest.mark.parametrize(("options", "hosts"), [((), 2), (("--stale",), 1), (("web-1",), 1)])
+async def test_programs_get_the_state_of_each_host(
+    rollcall: Rollcall, registry: InProcessRegistry, options: tuple[str, ...], hosts: int
+) -> None:
+    await registry.post("db-1")
+    registry.clock.pass_seconds(301)
+    await registry.post("web-1")
+
+    found = (await rollcall("nodes", *options, "-o", "json")).json()
+
+    states = {"db-1": "stale", "web-1": "fresh"}
+    assert len(found) == hosts
+    assert all(each["state"] == states[each["hostname"]] for each in found)
+    assert {"hostname", "labels", "kv", "last_update", "state"} == found[0].keys()
