@@ -24,7 +24,7 @@ DEFAULT_WAIT_SECONDS = 60
 MAX_WAIT_SECONDS = 600
 DEFAULT_LOG_LINES = 100
 MAX_LOG_LINES = 100_000
-LOG_FILTERS = ("tail", "since", "follow")
+LOG_FILTERS = ("tail", "since", "follow", "timestamps")
 STATES: tuple[str, ...] = get_args(AppState)
 BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
 
@@ -34,12 +34,14 @@ class LogWindow:
     """The part of a log that is requested.
 
     ``tail`` is a number of lines, None for all. ``since`` is a Unix time in seconds, None for the
-    beginning. With ``follow`` the log does not end while the app runs.
+    beginning. With ``follow`` the log does not end while the app runs. With ``timestamps`` each
+    line begins with its time.
     """
 
     tail: int | None
     since: float | None
     follow: bool
+    timestamps: bool
 
 
 def app_name(request: web.Request) -> str:
@@ -106,12 +108,13 @@ def dry_run(request: web.Request, *allowed: str) -> bool:
 
 
 def log_window(request: web.Request) -> LogWindow:
-    """Return the window of ``?tail=&since=&follow=``, 100 lines by default. Raises BadInput."""
+    """Return the window that the query asks for, 100 lines by default. Raises BadInput."""
     query = bodies.query(request, LOG_FILTERS)
     return LogWindow(
         tail=_tail(query.get("tail", str(DEFAULT_LOG_LINES))),
         since=_since(query.get("since", "")),
         follow=_boolean("follow", query.get("follow", "false")),
+        timestamps=_boolean("timestamps", query.get("timestamps", "false")),
     )
 
 

@@ -138,7 +138,8 @@ class AppsApi:
         """Answer GET /v1/apps/NAME/logs with 200 and the app's output as a stream of plain text.
 
         ``?tail=`` is a number of lines or ``all``, ``?since=`` a Unix time in seconds or a time in
-        ISO 8601. With ``?follow=true`` the stream goes on until the app or the client ends it.
+        ISO 8601. With ``?follow=true`` the stream goes on until the app or the client ends it, with
+        ``?timestamps=true`` each line begins with its time.
         """
         window = requests.log_window(request)
         chunks = await self._apps.logs(
@@ -146,6 +147,7 @@ class AppsApi:
             tail=window.tail,
             since=window.since,
             follow=window.follow,
+            timestamps=window.timestamps,
         )
         return await self._logs.send(request, chunks)
 

@@ -52,6 +52,7 @@ class Plan(msgspec.Struct):
     replaces_container: bool
     seconds_without_service: float | None
     message: str | None
+    changed: list[str] | None = None
 
 
 class Revision(msgspec.Struct):

@@ -170,11 +170,15 @@ class AgentClient:
 
     @asynccontextmanager
     async def logs(
-        self, name: str, *, tail: str, since: str | None, follow: bool
+        self, name: str, *, tail: str, since: str | None, follow: bool, timestamps: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the log of an app in pieces; with `follow`, it does not end while the app runs."""
+        """Yield the log of an app in pieces; with `follow`, it does not end while the app runs.
+
+        With `timestamps`, each line begins with its time.
+        """
         query = [("tail", tail), ("follow", "true" if follow else "false")]
         query += [] if since is None else [("since", since)]
+        query += [("timestamps", "true")] if timestamps else []
         async with self._open(
             "GET", f"{_path(name)}/logs", query=query, head_seconds=self._timeout_seconds
         ) as response:

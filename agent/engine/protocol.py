@@ -166,11 +166,18 @@ class Engine(Protocol):
         """Measure all volumes and containers, which may take minutes, but no longer than this."""
 
     def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return its output, and with ``follow`` also further output; close the generator to end.
 
-        ``tail`` is a number of lines, ``since`` a Unix time; None means all.
+        ``tail`` is a number of lines, ``since`` a Unix time; None means all. With ``timestamps``
+        each line begins with its time, in RFC 3339, and a blank.
         """
 
     async def execute(

@@ -1,7 +1,7 @@
 """A change of one app: made while its agent lives, shown, and told with what runs if it fails."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -15,7 +15,7 @@ from cli.connections.session import Session
 from cli.connections.silence import TIMEOUTS, Silent, Watch, lives, telling
 from cli.connections.wording import in_commands
 from cli.errors import CommandError
-from cli.output.app_changes import failure, outcome, plan_lines
+from cli.output.app_changes import changed_by, failure, outcome, plan_lines
 from cli.output.program import typed
 from cli.output.progress import following
 
@@ -31,8 +31,11 @@ def carry_out(
     dry_run: bool,
     wait: bool | None = None,
     is_new: bool = False,
+    fields: Collection[str] = (),
 ) -> None:
     """Change an app, show how far it is, and print the record, or what a dry run tells.
+
+    Of an update, which gives these ``fields``, it tells those that have changed.
 
     With ``wait``, CommandError if the app does not stay up afterwards, or does not get healthy.
     Unless it is None, an error of the agent is told with what runs now.
@@ -43,12 +46,14 @@ def carry_out(
             watch = watch_of(session, agent, app)
             if dry_run:
                 return await watch.result(change(agent))
+            before = await agent.app(app.name) if fields else {}
             async with following(session.output, agent, app.name):
                 made = _made(session, agent, app, change, wait=wait, is_new=is_new)
                 answer = await watch.result(made)
-                if not wait:
-                    return answer
-                return await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
+                if wait:
+                    rollcall = session.rollcall
+                    answer = await wait_until_settled(agent, app, answer, rollcall=rollcall)
+            return answer | {"changed": changed_by(fields, before, answer)} if fields else answer
 
     try:
         answer = asyncio.run(run())

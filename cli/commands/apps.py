@@ -181,17 +181,20 @@ def show(ctx: click.Context, *, app: str) -> None:
 @app_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
 @click.option(
-    "--tail", default="100", show_default=True, help="So many lines of what there is, or all."
+    "--tail", "-n", default="100", show_default=True, help="So many lines of what there is, or all."
 )
 @click.option("--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339.")
+@click.option("--timestamps", "-t", is_flag=True, help="The time before each line, in UTC.")
 @click.pass_context
-def logs(ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | None) -> None:
+def logs(
+    ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | None, timestamps: bool
+) -> None:
     """Print the log of an app.
 
     Examples:
-        rollcall app logs web-1/shop --tail 20
+        rollcall app logs web-1/shop -n 20
 
-        rollcall app logs web-1/shop --since 10m
+        rollcall app logs web-1/shop --since 10m --timestamps
 
         rollcall app logs web-1/shop --follow
 
@@ -204,7 +207,9 @@ def logs(ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | 
         pending, is_empty = b"", True
         async with (
             agent_of(session, named) as agent,
-            agent.logs(named.name, tail=tail, since=began, follow=follow) as pieces,
+            agent.logs(
+                named.name, tail=tail, since=began, follow=follow, timestamps=timestamps
+            ) as pieces,
         ):
             async for piece in pieces:
                 is_empty = is_empty and not piece

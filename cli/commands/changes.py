@@ -171,6 +171,7 @@ def update(
         lambda agent: agent.update(named.name, fields, dry_run=dry_run),
         dry_run=dry_run,
         wait=not no_wait,
+        fields=fields,
     )
 
 

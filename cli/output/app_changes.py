@@ -1,28 +1,48 @@
 """What people are told of a change of an app: what it would do, what became of it, what runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cli.output.text import first_line
 
 
 def outcome(app: str, answer: Mapping[str, Any]) -> str:
-    """Return what became of a change, in a line."""
+    """Return what became of a change, in a line, with the names in ``changed`` if it has them."""
     if "state" not in answer:
         return f"{app}: {answer.get('message')}"
-    ports = f"http port {answer['http_port']}, ssh port {answer['ssh_port']}"
-    message = answer.get("message")
-    return f"{app}: {answer['state']}, {ports}" + (f"; {message}" if message else "")
+    changed, message = answer.get("changed"), answer.get("message")
+    parts = [] if changed is None else [f"changed {', '.join(changed)}"]
+    if changed == []:
+        parts = ["nothing changed"]
+    parts += [answer["state"], f"http port {answer['http_port']}", f"ssh port {answer['ssh_port']}"]
+    return f"{app}: {', '.join(parts)}" + (f"; {message}" if message else "")
+
+
+def changed_by(
+    fields: Collection[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[str]:
+    """Return the names of the given fields that an update has changed, and `image_id`."""
+    names = dict.fromkeys("env" if each in ("env_set", "env_unset") else each for each in fields)
+    return [each for each in (*names, "image_id") if before.get(each) != after.get(each)]
 
 
 def plan_lines(app: str, plan: Mapping[str, Any]) -> list[str]:
     """Return what a dry run tells, in lines."""
     lines = [
         f"{app}: nothing was changed; the change would",
+        *_fields(plan),
         f"  {_container(plan)}",
         f"  {_interruption(plan)}",
     ]
     return [*lines, f"  note: {plan['message']}"] if plan["message"] else lines
+
+
+def _fields(plan: Mapping[str, Any]) -> list[str]:
+    """Return which fields of an app that is there would change, as a line."""
+    changed = plan.get("changed")
+    if changed is None:
+        return []
+    return [f"  change {', '.join(changed)}" if changed else "  change no field"]
 
 
 def _container(plan: Mapping[str, Any]) -> str:

@@ -209,6 +209,7 @@ async def _tell(session: Session, change: Change, selection: Selection, how: How
         columns={
             "host": "HOST",
             "image": "IMAGE",
+            "changed": "CHANGES",
             "replaces_container": "REPLACES",
             "seconds_without_service": "SECONDS WITHOUT SERVICE",
             "message": "NOTE",

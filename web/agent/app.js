@@ -131,6 +131,7 @@ function planned(plan) {
   const seconds = plan.seconds_without_service;
   return [
     plan.app === null ? "The app and its data would be deleted. This cannot be undone." : wouldBe(plan.app),
+    plan.changed?.length > 0 && `It would change ${plan.changed.join(", ")}.`,
     plan.replaces_container && "Its container would be replaced by another.",
     seconds === null ? "It would not run afterwards." : seconds > 0 && `It would be without service for at most ${seconds} s.`,
     plan.message,

@@ -10,6 +10,7 @@ from agent.apps.containers.manager import UP_STATES
 from agent.apps.containers.network import NETWORK
 from agent.apps.dry_run.engine import PREFIX, DryEngine
 from agent.apps.dry_run.parts import DryStore
+from agent.apps.repository.outcomes import changed_names
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.views.apps import AppView
@@ -34,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         replaces_container: The app's container would be replaced by another.
         seconds_without_service: The most seconds in which the app would not run, None if it would
             be down afterwards.
+        changed: The names of the fields that would change, ``image_id`` and ``labels`` among them;
+            None if the app would be made, or gone.
         message: Further notes for the operator.
 
     """
@@ -41,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     app: AppView | None
     replaces_container: bool
     seconds_without_service: int | None
+    changed: tuple[str, ...] | None
     message: str | None
 
 
@@ -81,7 +85,8 @@ class DryRuns(Generic[Changes]):
         ended = await self._runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
         engine = DryEngine(self._engine)
         repository = self._repository.copied(DryStore(self._repository.history))
-        before = await _container(self._engine, repository.find(name))
+        app = repository.find(name)
+        before = await _container(self._engine, app)
         changes = self._build(engine, repository, ended)
         view = await change(changes, replace(requester, respond_async=False))
         after = None if view is None else await _container(engine, repository.find(name))
@@ -89,6 +94,7 @@ class DryRuns(Generic[Changes]):
             app=None if view is None else _as_known(view, engine),
             replaces_container=after is not None and before is not None and before.id != after.id,
             seconds_without_service=_seconds(engine, before, after),
+            changed=_changed(app, repository.find(name)),
             message="; ".join(_notes(engine, before, after)) or None,
         )
 
@@ -100,6 +106,10 @@ async def _container(engine: Engine, app: App | None) -> InspectedContainer | No
         return await engine.inspect(app.container_id)
     except EngineRefused:
         return None
+
+
+def _changed(before: App | None, after: App | None) -> tuple[str, ...] | None:
+    return None if before is None or after is None else changed_names(before, after)
 
 
 def _as_known(view: AppView, engine: DryEngine) -> AppView:

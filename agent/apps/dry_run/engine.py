@@ -234,10 +234,18 @@ class DryEngine:
         return await self._real.disk_usage(seconds=seconds)
 
     def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return what was written."""
-        return self._real.logs(container_id, tail=tail, since=since, follow=follow)
+        return self._real.logs(
+            container_id, tail=tail, since=since, follow=follow, timestamps=timestamps
+        )
 
     async def execute(
         self,

@@ -31,7 +31,9 @@ def outcome_event(
         outcome=_outcome(error),
         message=_message(header, revised) if error is None else _why(error),
         exit_code=error.exit_code if isinstance(error, StartFailed) else None,
-        changed=_changed(before, revised.app) if before is not None and revised is not None else (),
+        changed=changed_names(before, revised.app)
+        if before is not None and revised is not None
+        else (),
         revision=revised.number if revised is not None else None,
     )
 
@@ -74,7 +76,7 @@ def _message(header: EntryHeader, revised: Revised | None) -> str | None:
     return "the password is pending" if reason is None else f"the password is pending: {reason}"
 
 
-def _changed(before: App, app: App) -> tuple[str, ...]:
+def changed_names(before: App, app: App) -> tuple[str, ...]:
     """Return the names of what differs.
 
     The values are no part of an event: those of ``env`` are secret.

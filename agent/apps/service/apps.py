@@ -238,10 +238,18 @@ class Apps:
         return await self._queries.stats(name)
 
     async def logs(
-        self, name: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        name: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return what an app wrote; close the generator to end it."""
-        return await self._queries.logs(name, tail=tail, since=since, follow=follow)
+        return await self._queries.logs(
+            name, tail=tail, since=since, follow=follow, timestamps=timestamps
+        )
 
     def end_pulls(self) -> None:
         """End the operations that pull an image; they are recovered at the next start."""

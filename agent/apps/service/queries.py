@@ -240,7 +240,13 @@ class AppQueries:
         )
 
     async def logs(
-        self, name: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        name: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
         container_id = self._repository.get(name).container_id
@@ -250,7 +256,9 @@ class AppQueries:
             seen = None
         if seen is None:
             raise AppNotRunning(f"app `{name}` has no container, so there is no log; start it")
-        return self._engine.logs(seen.id, tail=tail, since=since, follow=follow)
+        return self._engine.logs(
+            seen.id, tail=tail, since=since, follow=follow, timestamps=timestamps
+        )
 
 
 def cpu_percent(previous: Sample, sample: Sample) -> float | None:

@@ -315,7 +315,13 @@ class DockerEngine:
         return await self._client.get(path, decoding.sample, query=query)
 
     async def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Yield its standard output and standard error, in the order of writing."""
         query = {
@@ -324,6 +330,7 @@ class DockerEngine:
             "tail": "all" if tail is None else str(tail),
             "since": "0" if since is None else f"{since:.9f}",
             "follow": "1" if follow else "0",
+            "timestamps": "1" if timestamps else "0",
         }
         idle = None if follow else self._seconds
         path = f"/containers/{container_id}/logs"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import docker
@@ -76,9 +77,14 @@ async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
     assert await log(agent, name, "") == whole[-100:]
     assert await log(agent, name, "?tail=all&since=0") == whole
     assert await log(agent, name, "?tail=all&since=2999-01-01T00:00:00Z") == []
+    stamped = [each.split(" ", 1) for each in await log(agent, name, "?tail=all&timestamps=true")]
+    assert [line for _, line in stamped] == whole
+    assert all(datetime.fromisoformat(time).tzinfo is not None for time, _ in stamped)
 
 
-@pytest.mark.parametrize("query", ["tail=-1", "tail=x", "since=yesterday", "follow=yes", "x=1"])
+@pytest.mark.parametrize(
+    "query", ["tail=-1", "tail=x", "since=yesterday", "follow=yes", "timestamps=x", "x=1"]
+)
 async def test_a_bad_window_is_named(agent: InProcessAgent, query: str) -> None:
     answer = await agent.ask("GET", f"/any/logs?{query}")
 

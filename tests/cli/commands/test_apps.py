@@ -273,7 +273,7 @@ async def test_a_change_that_failed_is_told_with_what_runs_now(
             " its log: rollcall --context test app logs web-1/shop"
         ),
     ]
-    assert [each.method for each in agent.asked] == ["PUT", "GET"]
+    assert [each.method for each in agent.asked] == ["GET", "PUT", "GET"]
 
     agent.answers["GET", SHOP] = APP_RECORD | {"state": "stopped"}
     assert "; now web-1/shop is stopped (shop:1); it wrote:" in (await rollcall(*update)).err
@@ -444,3 +444,54 @@ async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_som
     assert [row[4:-1] for row in ran.rows()] == [["image_id"], ["image,", "cpu"], ["-"]]
     assert "image, cpu, image_id" in wide.out
     assert (await rollcall("app", "history", "web-1/shop", "-o", "json")).json() == revisions
+
+
+@pytest.mark.parametrize(
+    ("after", "told", "changed"),
+    [
+        ({"env": {"A": "1"}, "revision": 2}, "changed env", ["env"]),
+        (
+            {"env": {"A": "1"}, "cpu": 50, "image_id": "new"},
+            "changed cpu, env, image_id",
+            ["cpu", "env", "image_id"],
+        ),
+        ({}, "nothing changed", []),
+    ],
+)
+async def test_an_update_tells_which_fields_it_has_changed(
+    rollcall: Rollcall, agent: FakeAgent, after: dict[str, Any], told: str, changed: list[str]
+) -> None:
+    before = APP_RECORD | {"env": {"A": "0"}, "cpu": 25, "image_id": "old", "revision": 1}
+    agent.answers["GET", SHOP] = before
+    agent.answers["PUT", SHOP] = before | after
+    update = ("app", "update", "web-1/shop", "--env", "A=1", "--cpu", "50", "--no-wait")
+
+    ran = await rollcall(*update)
+
+    assert ran.out == f"web-1/shop: {told}, running, http port 20080, ssh port 20022\n"
+    assert (await rollcall(*update, "-o", "json")).json()["changed"] == changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [(["memory", "env"], ["change memory, env"]), ([], ["change no field"]), (None, [])],
+)
+async def test_a_dry_run_names_the_fields_that_change(
+    rollcall: Rollcall, agent: FakeAgent, changed: list[str] | None, lines: list[str]
+) -> None:
+    agent.answers["PUT", SHOP] = PLAN | {"changed": changed}
+
+    ran = await rollcall("app", "update", "web-1/shop", "--cpu", "50", "--dry-run")
+
+    assert [line.strip() for line in ran.out.splitlines() if "  change" in line] == lines
+
+
+async def test_a_dry_run_on_many_hosts_names_the_fields_that_change(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", SHOP] = APP_RECORD
+    agent.answers["PUT", SHOP] = PLAN | {"changed": ["image", "env"]}
+
+    ran = await rollcall("update", "shop", "web-1", "--image", "shop:2", "--dry-run")
+
+    assert "image, env" in ran.out

@@ -16,7 +16,7 @@ from agent.apps.dry_run.dry_runs import Plan
 from agent.apps.errors import AppBusy, DataInUse, PortInUse
 from agent.apps.service.apps import Apps
 from agent.engine.errors import DiskFull
-from agent.model import HealthCheck, NewApp
+from agent.model import FIELD_KINDS, HealthCheck, NewApp
 from tests.support.agent.apps.changes import CHANGES, outcome, prepare, shown
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -62,6 +62,7 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
         await prepare(apps, engine)
         before = everything(tmp_path, engine)
 
+        was = await outcome(apps.get(name_of_app))
         planned = await outcome(apps.plan(name_of_app, ASKER, change))
 
         assert everything(tmp_path, engine) == before
@@ -70,6 +71,13 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
         assert planned == happened
         return
     assert isinstance(planned, Plan)
+    if isinstance(was, tuple) or happened is None:
+        assert planned.changed is None
+    else:
+        known = ("image_id",) if was.image_id is not None else ()
+        names = (*FIELD_KINDS, *known, "labels")
+        told = [each for each in names if getattr(was, each) != getattr(happened, each)]
+        assert list(planned.changed or ()) == told
     assert shown(planned.app) == shown(happened)
     assert planned.replaces_container is (name in REPLACING)
     assert planned.seconds_without_service == SECONDS.get(name, 0)

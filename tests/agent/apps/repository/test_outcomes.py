@@ -139,9 +139,15 @@ class EndingEngine(FakeEngine):
                 container.state = "exited"
 
     async def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        del container_id, tail, since, follow
+        del container_id, tail, since, follow, timestamps
         yield self._output
 
 

@@ -280,9 +280,15 @@ class FakeEngine:
         )
 
     async def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        del tail, since, follow
+        del tail, since, follow, timestamps
         yield f"a line of {self._find(container_id).name}\n".encode()
 
     async def execute(

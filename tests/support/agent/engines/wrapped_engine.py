@@ -122,9 +122,17 @@ class WrappedEngine:
         return await self.real.disk_usage(seconds=seconds)
 
     def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        return self.real.logs(container_id, tail=tail, since=since, follow=follow)
+        return self.real.logs(
+            container_id, tail=tail, since=since, follow=follow, timestamps=timestamps
+        )
 
     async def execute(
         self,
