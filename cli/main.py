@@ -9,13 +9,13 @@ from typing import Any, TextIO
 import click
 
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import COMMANDS, ELSEWHERE, looked_at, mistaken
+from cli.groups.command_table import CHANGING, COMMANDS, ELSEWHERE, looked_at, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.groups.usage import next_step, reason
 from cli.manual import STATUSES
 from cli.output.form import Format
-from cli.output.program import of_context
+from cli.output.program import of_context, steps_of
 from cli.output.text import block, visible
 
 
@@ -46,6 +46,7 @@ def command_line() -> click.Group:
     group = Program(
         "rollcall",
         COMMANDS,
+        changing=CHANGING,
         elsewhere=ELSEWHERE,
         mistaken=mistaken,
         meant=looked_at,
@@ -144,8 +145,7 @@ def _context(error: click.ClickException) -> str | None:
 
 def _tell(err: TextIO, message: str, hint: str | None) -> None:
     err.write(f"rollcall: {block(message)}\n")
-    if hint is not None:
-        err.write(f"  next: {visible(hint)}\n")
+    err.writelines(f"{visible(step)}\n" for step in steps_of(hint))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def read_apps(path: Path) -> list[WantedApp]:
     except yaml.YAMLError as error:
         raise WrongUsage(f"{path} is no YAML: {error}") from error
     if not isinstance(found, dict) or set(found) != {"apps"} or not isinstance(found["apps"], list):
-        raise WrongUsage(f"{path} holds no list of apps", hint=EXAMPLE)
+        raise WrongUsage(f"{path} holds no list of apps, such as {EXAMPLE}")
     entries = [(f"apps[{number}]", entry) for number, entry in enumerate(found["apps"])]
     mistakes = [mistake for where, entry in entries for mistake in _mistakes(where, entry)]
     if mistakes:

@@ -63,7 +63,8 @@ def carry_out(
     except KeyboardInterrupt:
         if not dry_run:
             step = typed(f"{session.rollcall} app show", str(app))
-            session.output.note(f"the agent goes on with what it has begun; next: {step}")
+            session.output.note("the agent goes on with what it has begun")
+            session.output.next_steps(step)
         raise
     _print(session, app, answer, dry_run=dry_run)
 
@@ -117,6 +118,5 @@ async def _made(
 def _next(session: Session, app: AppName, *, is_other: bool) -> str:
     command = f"{session.rollcall} app"
     if is_other:
-        return f"to change it: {typed(f'{command} update', str(app), options='--help')}"
-    events, logs = (typed(f"{command} {step}", str(app)) for step in ("events", "logs"))
-    return f"{events}; its log: {logs}"
+        return f"{command} update --help"
+    return "\n".join(typed(f"{command} {step}", str(app)) for step in ("events", "logs"))

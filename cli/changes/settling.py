@@ -138,9 +138,7 @@ async def wait_until_settled(
 
 
 def _not_well(rollcall: str, app: AppName, reason: str) -> CommandError:
-    logs, stop = (typed(f"{rollcall} app {step}", str(app)) for step in ("logs", "stop"))
-    hint = f"{logs}; to end it: {stop}"
-    return CommandError(reason, hint=hint)
+    return CommandError(reason, hint=typed(f"{rollcall} app logs", str(app)))
 
 
 def _longest(record: Mapping[str, Any]) -> float:

@@ -15,7 +15,7 @@ from cli.errors import DONE, FAILED
 from cli.labels import LabelUnknown
 from cli.options import app_argument, filter_options, hosts_argument
 from cli.output.form import Format
-from cli.output.text import age, counted, size, visible
+from cli.output.text import Whole, age, counted, size, visible
 from cli.output.times import duration_seconds, to_seconds
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, found_nothing, selected
@@ -95,8 +95,8 @@ def apps(
             "labels": "LABELS",
         },
         name="app",
-        empty="these hosts run no apps; next:"
-        f" {session.rollcall} app create HOST/NAME --image IMAGE",
+        empty="these hosts run no apps",
+        step=f"{session.rollcall} app create --help",
     )
     if items:
         session.output.count(_count(items))
@@ -143,7 +143,7 @@ def _item(host: str, record: Record) -> dict[str, Any]:
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
     if item["error"] is not None:
-        return {"app": item["app"], "state": "error", "message": item["error"]}
+        return {"app": item["app"], "state": "error", "message": Whole(item["error"])}
     ports = [f"http {item['http_port']}", f"ssh {item['ssh_port']}"]
     # The engine starts it again and again, so that its word is mostly `running`.
     state = "crashing" if item["crashing"] else item["state"]

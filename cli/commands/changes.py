@@ -86,7 +86,7 @@ def create(
     env = Environment(env_file, variables)
     fields = Fields(given, file=file, env=env, settings=settings).read(is_new=True)
     if "image" not in fields:
-        raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
+        raise WrongUsage("an app needs an image: add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, named), "name": named.name}
     carry_out(
         session_of(ctx),
@@ -275,7 +275,7 @@ def delete(ctx: click.Context, *, app: str, keep_data: bool, yes: bool, dry_run:
     named = app_name(app)
     if not (yes or dry_run):
         what = "its data is kept" if keep_data else "with all of its data"
-        confirm(f"Delete {named.name} on {named.host}, {what}?", hint="add --yes or --dry-run")
+        confirm(f"Delete {named.name} on {named.host}, {what}?", answer="add --yes or --dry-run")
     carry_out(
         session_of(ctx),
         named,

@@ -20,9 +20,9 @@ from cli.doctor.findings import (
 from cli.doctor.targets import target_findings
 from cli.errors import FAILED, NotReached
 from cli.output.form import Format
-from cli.output.program import typed
+from cli.output.program import steps_of, typed
 from cli.output.staleness import causes, gone, limit, silence
-from cli.output.text import age, counted
+from cli.output.text import Whole, age, counted
 from cli.run import FormCommand, session_of
 from registry.client.models import Status
 from registry.message import Node
@@ -45,7 +45,10 @@ def doctor(ctx: click.Context) -> int:
     findings = asyncio.run(_examined(session))
     if left is not None:
         findings.append(_own_certificate(session, left))
-    items = [finding._asdict() for finding in findings]
+    items = [
+        finding._asdict() | {"text": Whole(finding.text), "next": finding.next.splitlines()}
+        for finding in findings
+    ]
     if session.output.form is Format.NAME:  # a check may have several findings
         items = list({item["check"]: item for item in items}.values())
     session.output.items(
@@ -54,6 +57,9 @@ def doctor(ctx: click.Context) -> int:
         name="check",
         empty="nothing was looked at",
     )
+    if session.output.is_for_people:
+        steps = dict.fromkeys(step for finding in findings for step in finding.next.splitlines())
+        session.output.lines(steps_of("\n".join(steps)))
     levels = Counter(finding.level for finding in findings)
     session.output.count(
         f"{counted(levels['error'], 'error')}, {counted(levels['warning'], 'warning')}"
@@ -96,20 +102,17 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
         yield Finding("ok", "heartbeats", "no node is stale")
         return
     program = session.rollcall
-    left_out = len(nodes) - NAMES_SHOWN
-    more = f"; next: {program} nodes --stale" if left_out > 0 else ""
+    more = f"{program} nodes --stale" if len(nodes) > NAMES_SHOWN else ""
     text = f"{len(nodes)} stale: {first_names(node.hostname for node in nodes)}"
     after = limit(status.stale_after_seconds)
-    yield Finding("error", "heartbeats", f"{text}; {after}{more}; {gone(program, 'HOST')}")
+    yield Finding("error", "heartbeats", f"{text}; {after}; {gone(program, 'HOST')}", more)
     rejected = {each.hostname for each in status.refused}
     for node in nodes[:NAMES_SHOWN]:
         is_rejected = node.hostname in rejected
         cause = "its heartbeats are rejected" if is_rejected else f"likely: {causes(node.kv)}"
         since = silence(node.last_update, status.now)
-        following = f"next: {typed(f'{program} node', node.hostname)}"
-        # A terminal may cut off the end.
-        text = f"{node.hostname}: {since}; {following}; {cause}"
-        yield Finding("error", "heartbeats", text)
+        text = f"{node.hostname}: {since}; {cause}"
+        yield Finding("error", "heartbeats", text, typed(f"{program} node", node.hostname))
 
 
 def _held(session: Session, count: int) -> Iterable[Finding]:
@@ -117,9 +120,9 @@ def _held(session: Session, count: int) -> Iterable[Finding]:
     if count:
         text = (
             f"{counted(count, 'stale host')} held: so many fell silent together that none is"
-            f" forgotten; if they are gone for good, next: {session.rollcall} forget --held"
+            " forgotten, which is for you to do if they are gone for good"
         )
-        yield Finding("error", "heartbeats", text)
+        yield Finding("error", "heartbeats", text, f"{session.rollcall} forget --held")
 
 
 def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
@@ -131,10 +134,6 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
         yield Finding("error", "engines", text)
     else:
         yield Finding("ok", "engines", f"all engines run, on {counted(len(agents), 'host')}")
-    sick = [node.hostname for node in agents if node.kv.get("apps.unhealthy", "0") != "0"]
-    if sick:
-        text = f"{counted(len(sick), 'host')} with unhealthy apps: {first_names(sick)}"
-        yield Finding("error", "apps", text)
     versions = Counter(node.kv["agent.version"] for node in agents)
     if len(versions) > 1:
         each = first_names(f"{name} on {count}" for name, count in versions.most_common())
@@ -191,6 +190,6 @@ async def _certificate(session: Session) -> list[Finding]:
 def _own_certificate(session: Session, left: float) -> Finding:
     """Return until when the operator's own certificate is good."""
     level = level_of(left)
-    following = "" if level == "ok" else f"; next: {session.rollcall} {RENEWAL}"
+    following = "" if level == "ok" else f"{session.rollcall} {RENEWAL}"
     ends = f"ends in {left:.0f} days" if left > 0 else f"ended {-left:.0f} days ago"
-    return Finding(level, "certificates", f"your own certificate {ends}{following}")
+    return Finding(level, "certificates", f"your own certificate {ends}", following)

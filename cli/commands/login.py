@@ -229,7 +229,8 @@ def show_contexts(ctx: click.Context) -> None:
             "allow_plain": "WITHOUT TLS",
         },
         name="name",
-        empty="there is no context yet; next: rollcall login URL",
+        empty="there is no context yet",
+        step="rollcall login --help",
     )
 
 
@@ -285,6 +286,8 @@ def set_context(
         "agent_key_file": _absolute(agent_key_file),
     }
     changes: dict[str, str | None] = {each: path for each, path in files.items() if path}
+    for each, path in (changes | {"key_file": _absolute(key_file)}).items():
+        _require_file(each, path)
     if key_file is not None or key_command is not None:
         changes |= {"key_file": _absolute(key_file), "key_command": key_command}
     if not (changes or allow_plain or forbid_plain):
@@ -296,6 +299,15 @@ def set_context(
     loopback = ["loopback addresses"] if is_local(changed) else []
     allowed = ", ".join([*loopback, *changed.allow_plain]) or "no address"
     session.output.note(f"{chosen} is changed; without TLS, the key may be sent to {allowed}")
+
+
+def _require_file(setting: str, path: str | None) -> None:
+    """Refuse a file that is not there: the context would be good for nothing. WrongUsage.
+
+    A path with `{hostname}` is that of many files.
+    """
+    if path is not None and "{" not in path and not Path(path).is_file():
+        raise WrongUsage(f"--{setting.replace('_', '-')}: there is no file {path}")
 
 
 def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) -> Context:

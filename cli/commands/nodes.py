@@ -75,10 +75,9 @@ def nodes(
         told = [
             limit(found.status.stale_after_seconds),
             f"likely, of {first.hostname}: {causes(first.kv)}",
-            f"next: {typed(f'{session.rollcall} node', first.hostname)}",
-            gone(session.rollcall, "HOST"),
         ]
         session.output.note("; ".join(told))
+        session.output.next_steps(typed(f"{session.rollcall} node", first.hostname))
 
 
 class Listed(NamedTuple):
@@ -205,7 +204,7 @@ def _why_stale(session: Session, node: Node, status: Status) -> Iterator[str]:
         )
     else:
         yield f"likely: {causes(node.kv)}"
-    yield f"next: {steps(node.hostname, node.kv)}"
+    yield steps(node.hostname, node.kv)
     yield gone(session.rollcall, node.hostname)
 
 

@@ -44,8 +44,8 @@ def targets(ctx: click.Context, *, service: str) -> None:
         items,
         columns={"target": "TARGET", "host": "HOST", "labels": "LABELS"},
         name="target",
-        empty=f"{service} has no targets; next: {session.rollcall} services,"
-        f" or why: {session.rollcall} node HOST",
+        empty=f"{service} has no targets; `{session.rollcall} node HOST` says why",
+        step=f"{session.rollcall} services",
     )
 
 

@@ -248,15 +248,13 @@ async def _wrong_name(error: WrongName, origin: Origin, attempt: Attempt) -> Com
     text = f"the registry: {error}" + (f"; it is valid for {', '.join(names)}" if names else "")
     if not usable:
         step = attempt.retry(url=str(origin._replace(host="NAME")))
-        return NotReached(text, hint=f"with a name in the certificate: {step}")
+        return NotReached(f"{text}; log in with a name in it", hint=step)
     here = await _addresses(origin)
     for name in usable:
         if here & await _addresses(origin._replace(host=name)):
             return NotReached(text, hint=attempt.retry(url=str(origin._replace(host=name))))
     step = attempt.retry(url=str(origin._replace(host=usable[0])))
-    return NotReached(
-        text, hint=f"make {usable[0]} resolve to the address of that host, then {step}"
-    )
+    return NotReached(text, hint=f"make {usable[0]} resolve to the address of that host\n{step}")
 
 
 def _is_loopback(name: str) -> bool:

@@ -29,7 +29,7 @@ class KeyRefused(AgentRefused):
     """An agent does not know the key; ``hint`` is the command that sets the key for agents."""
 
     def __init__(self, reason: str, hint: str) -> None:
-        super().__init__(HTTPStatus.UNAUTHORIZED, f"{reason}; next: {hint}")
+        super().__init__(HTTPStatus.UNAUTHORIZED, f"{reason}; set it: {hint}")
         self.reason, self.hint = reason, hint
 
 

@@ -19,7 +19,7 @@ from cli.doctor.findings import (
 )
 from cli.output.program import typed
 from cli.output.text import counted
-from cli.selection import ask_all
+from cli.selection import Outcome, ask_all
 from registry.message import Node
 
 # The whole message of an app is in its record.
@@ -83,12 +83,25 @@ async def agent_findings(
         if each.node.hostname not in silent
     ]
     for each in outcomes:
-        if each.value is not None:
-            found += _examined_agent(each.node.hostname, each.value, registry_offset)
-            # A finding about engines names the host already, unless it is stale.
-            if each.node.hostname in silent or not _is_of_engine(each.node, each.value.apps):
-                found += _dead_apps(session, each.node.hostname, each.value.apps)
+        is_silent = each.node.hostname in silent
+        found += _of_host(session, each, registry_offset, is_silent=is_silent)
     return [reached, *found, *_without_agent(nodes)]
+
+
+def _of_host(
+    session: Session, outcome: Outcome[Examined], registry_offset: float, *, is_silent: bool
+) -> Iterable[Finding]:
+    """Yield what an agent shows, or in its place what the host reported itself."""
+    node, examined = outcome.node, outcome.value
+    if examined is None:
+        yield from _reported_sick(node)
+        return
+    yield from _examined_agent(node.hostname, examined, registry_offset)
+    if isinstance(examined.apps, AgentError):
+        yield from _reported_sick(node)
+    # A finding about engines names the host already, unless it is stale.
+    if is_silent or not _is_of_engine(node, examined.apps):
+        yield from _sick_apps(session, node.hostname, examined.apps)
 
 
 def _is_of_engine(node: Node, apps: list[Record] | AgentError) -> bool:
@@ -120,25 +133,35 @@ async def _apps(agent: AgentClient) -> list[Record] | AgentError:
         return error
 
 
-def _dead_apps(
+def _reported_sick(node: Node) -> Iterable[Finding]:
+    """Yield that a host reported unhealthy apps, where its agent names none."""
+    number = node.kv.get("apps.unhealthy", "0")
+    if number != "0":
+        yield Finding(
+            "error", "apps", f"{node.hostname}: unhealthy apps: {number}, as last reported"
+        )
+
+
+def _sick_apps(
     session: Session, hostname: str, apps: list[Record] | AgentError
 ) -> Iterable[Finding]:
-    """Yield the apps of a host that are gone, or down although they should run."""
+    """Yield the apps of a host that are unhealthy, gone, or down although they should run."""
     if isinstance(apps, AgentError):
         yield Finding("error", "apps", f"{hostname}: its apps cannot be looked at: {apps}")
         return
     for app in apps:
         is_lost = app["state"] in LOST
         should_run = app["desired"] == "running" and not app.get("progress")
-        if is_lost or (should_run and app["state"] in DOWN):
+        is_sick = should_run and (app["state"] in DOWN or app["healthy"] is False)
+        if is_lost or is_sick:
             where = f"{hostname}/{app['name']}"
             message = f": {app['message'][:MESSAGE_CHARS]}" if app["message"] else ""
             # Without a container, there is no log.
             steps = ("show",) if is_lost else ("show", "logs")
             program = f"{session.rollcall} app"
-            following = ", ".join(typed(f"{program} {step}", where) for step in steps)
-            text = f"{where} is {app['state']}{message}; next: {following}"
-            yield Finding("error", "apps", text)
+            following = "\n".join(typed(f"{program} {step}", where) for step in steps)
+            state = app["state"] if is_lost or app["state"] in DOWN else "unhealthy"
+            yield Finding("error", "apps", f"{where} is {state}{message}", following)
 
 
 def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:

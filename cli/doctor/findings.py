@@ -10,11 +10,12 @@ NAMES_SHOWN = 5
 
 
 class Finding(NamedTuple):
-    """What was looked at, and what was found."""
+    """What was looked at, and what was found, with the commands to try next, a line each."""
 
     level: Level
     check: str
     text: str
+    next: str = ""
 
 
 def level_of(days: float) -> Level:

@@ -22,9 +22,10 @@ CONTEXT = LazyGroup(
             "remove": "Remove a context; its key file stays where it is.",
         }.items()
     },
+    changing=("use", "set", "remove"),
     elsewhere={
-        **dict.fromkeys(("add", "create", "new"), "rollcall login URL --name NAME"),
-        **dict.fromkeys(("delete", "rm"), "rollcall context remove NAME"),
+        **dict.fromkeys(("add", "create", "new"), "rollcall login --help"),
+        **dict.fromkeys(("delete", "rm"), "rollcall context remove --help"),
         **dict.fromkeys(("ls", "show"), "rollcall context list"),
     },
     help="List, choose, change and remove contexts.",
@@ -65,26 +66,31 @@ OF_AN_APP = {
 
 
 def looked_at(arguments: Sequence[str]) -> str | None:
-    """Return the command of an app where HOST/NAME stands in the place of the command."""
-    app, action = arguments[0], "".join(arguments[1:2])
+    """Return the command of an app where its name and HOST/NAME stand in another place or order."""
+    app, action, others = arguments[0], "".join(arguments[1:2]), arguments[2:]
     if HOST_AND_NAME.fullmatch(app) is None:
-        return None
+        app, action = action, app
+        if action not in OF_AN_APP or HOST_AND_NAME.fullmatch(app) is None:
+            return None
     if action not in OF_AN_APP:
         return typed("rollcall app show", app)
-    # Whoever asks for a dry run must not get another command.
-    return f"rollcall app {shlex.join([action, app, *arguments[2:]])}"
+    if action not in LOOKING and "--dry-run" not in others:
+        return f"rollcall app {action} --help"
+    return f"rollcall app {shlex.join([action, app, *others])}"
 
 
 APP = LazyGroup(
     "app",
     OF_AN_APP,
     meant=looked_at,
+    changing=(*CHANGES, *DATA),
     elsewhere={
         **dict.fromkeys(("list", "ls"), "rollcall apps"),
-        **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete HOST/NAME"),
-        **dict.fromkeys(("get", "inspect", "status"), "rollcall app show HOST/NAME"),
-        **dict.fromkeys(("add", "deploy", "run"), "rollcall app create HOST/NAME --image IMAGE"),
-        "apply": "rollcall apply -f FILE",
+        **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete --help"),
+        **dict.fromkeys(("get", "inspect", "status"), "rollcall app show --help"),
+        "top": "rollcall app stats --help",
+        **dict.fromkeys(("add", "deploy", "run"), "rollcall app create --help"),
+        "apply": "rollcall apply --help",
     },
     help="Look at one app, and change it.",
 )
@@ -154,21 +160,23 @@ COMMANDS: dict[str, Entry | click.Command] = {
 }
 ELSEWHERE = {
     **{
-        name: f"rollcall app {name} HOST/NAME"
+        name: f"rollcall app {name} --help"
         for name in (*LOOKING, *CHANGES, *DATA)
         if name not in COMMANDS
     },
-    **dict.fromkeys(("hosts", "list", "ls"), "rollcall nodes"),
-    "host": "rollcall node HOST",
+    **dict.fromkeys(("get", "hosts", "list", "ls"), "rollcall nodes"),
+    **dict.fromkeys(("explain", "host"), "rollcall node --help"),
     "status": "rollcall doctor",
-    "explain": "rollcall node HOST",
-    **dict.fromkeys(("deregister", "unregister"), "rollcall forget HOST"),
-    "logout": "rollcall context remove NAME",
-    **dict.fromkeys(("remove", "rm"), "rollcall app delete HOST/NAME"),
-    "deploy": "rollcall update NAME --image IMAGE",
+    "top": "rollcall app stats --help",
+    **dict.fromkeys(("deregister", "unregister"), "rollcall forget --help"),
+    "logout": "rollcall context remove --help",
+    **dict.fromkeys(("remove", "rm"), "rollcall app delete --help"),
+    "deploy": "rollcall update --help",
     "help": "rollcall --help",
     "version": "rollcall --version",
 }
+# A guess at one of these shows its help.
+CHANGING = ("login", "forget", *OF_HOSTS["fleet.rollouts"], "apply", "render")
 
 
 def mistaken(command: str, arguments: Sequence[str]) -> str | None:

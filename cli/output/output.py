@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.output.form import Format
-from cli.output.text import block, visible
+from cli.output.program import steps_of
+from cli.output.text import Whole, block, visible
 from cli.output.times import short, to_seconds
 from cli.output.widths import fitting
 
@@ -62,6 +63,7 @@ class Output:
         wide: Mapping[str, str] | None = None,
         name: str,
         empty: str,
+        step: str | None = None,
     ) -> None:
         """Print items: a row each, or all of their fields.
 
@@ -71,6 +73,7 @@ class Output:
             wide: the fields that a wide table has besides.
             name: the field that is the name of an item.
             empty: what people are told where there is none.
+            step: the command that they may try then.
 
         """
         if self.form is Format.NAME:
@@ -79,6 +82,7 @@ class Output:
             self.value([dict(item) for item in items])
         elif not items:
             self.note(empty)
+            self.next_steps(step)
         else:
             shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
             self.table(list(shown.values()), [[item.get(key) for key in shown] for item in items])
@@ -153,10 +157,10 @@ class Output:
         """Tell people something that is not part of the result."""
         self.err.print(Text(block(text)), soft_wrap=True)
 
-    def next_steps(self, commands: str | None) -> None:
-        """Tell people which commands to try next, each on a line of its own and never cut."""
-        for command in (commands or "").splitlines():
-            self.note(f"  next: {command}")
+    def next_steps(self, hint: str | None) -> None:
+        """Tell people what to do next: a command on a line of its own is never cut."""
+        for step in steps_of(hint):
+            self.err.print(Text(visible(step)), soft_wrap=True)
 
     def _print(self, what: Text | Table) -> None:
         self.out.print(what, soft_wrap=isinstance(what, Text))
@@ -213,7 +217,7 @@ def _cell(value: Any, max_chars: int | None) -> Text:
     if isinstance(value, list):
         value = ", ".join(str(each) for each in value)
     text = visible(value)
-    if max_chars is not None and len(text) > max_chars:
+    if max_chars is not None and len(text) > max_chars and not isinstance(value, Whole):
         text = f"{text[: max_chars - 1]}…"
     return Text(text, style=STYLES.get(text, ""))
 

@@ -8,6 +8,9 @@ COMMAND = re.compile(
     r"(?<![\w/.-])rollcall (?=[a-z])(?!login\b|context (?:list|use|remove)\b|completion\b|man\b)"
 )
 
+# What a line begins with that a shell takes as it is.
+PASTED = re.compile(r"(?:rollcall|chmod|getent) (?!.*[:;,] )")
+
 
 def program(context: str | None) -> str:
     """Return how a further command begins: with the context, if one was given."""
@@ -23,6 +26,12 @@ def typed(command: str, *arguments: str, options: str = "") -> str:
     is_like_option = any(each.startswith("-") for each in arguments)
     last = (options, "--", *arguments) if is_like_option else (*arguments, options)
     return " ".join(filter(None, (command, *last)))
+
+
+def steps_of(hint: str | None) -> list[str]:
+    """Return what to do next, as lines: a command after `next:`, as it is pasted, else advice."""
+    lines = (hint or "").splitlines()
+    return [f"  {'next' if PASTED.match(each) else 'advice'}: {each}" for each in lines]
 
 
 def of_context(text: str, context: str | None) -> str:

@@ -44,4 +44,4 @@ def steps(hostname: str, kv: Mapping[str, str]) -> str:
     """Return what to look at on the host itself."""
     if "agent.url" not in kv:
         return f"{hostname} reports no agent: look at the script that posts its heartbeats"
-    return f"on {hostname}: systemctl status {UNIT}, then journalctl -u {UNIT}"
+    return f"on {hostname}: `systemctl status {UNIT}`, then `journalctl -u {UNIT}`"

@@ -13,6 +13,12 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 KIB = 1024
 
 
+class Whole(str):
+    """A text of this program, such as why a host failed: a table on a terminal has all of it."""
+
+    __slots__ = ()
+
+
 def visible(text: object) -> str:
     """Return a text on one line, in which what could control a terminal is written as an escape."""
     return "".join(

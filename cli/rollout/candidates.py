@@ -14,9 +14,9 @@ from cli.rollout.model import AppNow, app_now
 from cli.selection import Outcome, Selection, ask_all, selected
 from registry.message import Node
 
-LEAVE_OUT = "leave them out by naming the hosts, or by --label"
+LEAVE_OUT = "leave them out: name the other hosts, or select them by --label"
 MAX_ALIKE = 3
-WITHOUT_STALE = "leave out the stale ones by --fresh"
+WITHOUT_STALE = "--fresh leaves out the stale ones"
 
 
 class HostsUnfit(CommandError):
@@ -59,7 +59,7 @@ async def hosts_with(
     outcomes = await ask_all(nodes, ask)
     silent = [each.node.hostname for each in outcomes if each.error is not None]
     is_stale = bool(silent) and not (await _stale(session)).isdisjoint(silent)
-    require_answers(outcomes, hint=f"{WITHOUT_STALE}; {LEAVE_OUT}" if is_stale else LEAVE_OUT)
+    require_answers(outcomes, advice=f"{WITHOUT_STALE}; {LEAVE_OUT}" if is_stale else LEAVE_OUT)
     found = [Candidate(each.node, each.value) for each in outcomes if each.value is not None]
     having = {each.node.hostname for each in found}
     without = [node.hostname for node in chosen if node.hostname not in having]
@@ -97,10 +97,12 @@ async def _stale(session: Session) -> set[str]:
         return {node.hostname for node in await registry.nodes(stale=True)}
 
 
-def require_answers(outcomes: Iterable[Outcome[Any]], *, hint: str = LEAVE_OUT) -> None:
+def require_answers(outcomes: Iterable[Outcome[Any]], *, advice: str = LEAVE_OUT) -> None:
     """Refuse to go on if a host cannot be asked; HostsUnfit."""
     silent = [f"{each.node.hostname}: {each.error}" for each in outcomes if each.error is not None]
     if silent:
         raise HostsUnfit(
-            f"hosts do not answer: {some(silent, '; ')}", hint=hint, status=NOT_REACHED
+            f"hosts do not answer: {some(silent, '; ')}",
+            hint=f"{advice}\nrollcall doctor",
+            status=NOT_REACHED,
         )

@@ -83,7 +83,7 @@ def carry_out(
             where = counted(len(found), "host") if change.action == "rollback" else everywhere
             _ask(
                 f"{change.action} {change.app} on {where}?",
-                hint="name hosts, select them by --label, or add --all",
+                answer="name hosts, select them by --label, or add --all",
                 how=how,
             )
         bounds = msgspec.structs.replace(Bounds(), **given)
@@ -110,19 +110,19 @@ def _require_given_up(session: Session, file: StateFile, how: How) -> None:
     if how.give_up or not file.path.exists():
         return
     found = file.found()
-    resume = "" if found is None else f"{resuming(session.rollcall, found.change)}; or "
+    resume = "" if found is None else f", or go on: {resuming(session.rollcall, found.change)}"
     _ask(
         f"Give up the unfinished rollout ({file.summary()}) for this one?",
-        hint=f"{resume}give it up: add --give-up",
+        answer=f"add --give-up{resume}",
         how=how,
     )
 
 
-def _ask(question: str, *, hint: str, how: How) -> None:
-    """Ask on a terminal, unless nothing is to be asked; the hint names the options that answer."""
+def _ask(question: str, *, answer: str, how: How) -> None:
+    """Ask on a terminal, unless nothing is to be asked; ``answer`` names the options for that."""
     if how.yes:
-        raise WrongUsage(f"--yes does not answer this: {question}", hint=hint)
-    confirm(question, hint=hint)
+        raise WrongUsage(f"--yes does not answer this: {question} ({answer})")
+    confirm(question, answer=answer)
 
 
 @contextmanager
@@ -320,7 +320,7 @@ async def _run(
         return DONE
     if _is_refused(rollout, agents.invalid, earlier):
         file.forget()  # with the same fields, it would be refused again
-        session.output.note("nothing was changed; next: give the command again, with other fields")
+        session.output.note("nothing was changed; give the command again, with other fields")
     else:
         _tell_what_is_left(session, rollout)
     return INTERRUPTED if interrupted else FAILED

@@ -92,14 +92,15 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
         yield from _undoing(rollcall, rollout)
     if undo_first and change.action == "update":
         yield "with other fields: give the command again with --give-up, not --resume"
-    yield f"{'to try the same again' if undo_first else 'next'}: {resume}"
+    yield f"{'to try the same again' if undo_first else 'to go on'}: {resume}"
     if change.action in CHECKED_BY_HTTP and "check" in causes:
         option = "--check-time TIME" if rollout.bounds.http_path is None else "--check-http PATH"
         yield f"with another check: {resume} {option}"
     if not undo_first:
         yield from _undoing(rollcall, rollout)
     if unknown := [each.host for each in rollout.hosts if each.is_touched and each.now is None]:
-        yield f"not known: {', '.join(unknown)}; next: {typed(f'{rollcall} apps', *unknown)}"
+        yield f"not known: {', '.join(unknown)}"
+        yield f"to look at them: {typed(f'{rollcall} apps', *unknown)}"
     yield f"to leave it so: {rollcall} rollouts --forget {change.app}"
 
 

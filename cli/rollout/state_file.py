@@ -41,7 +41,8 @@ class StateFile:
                 _lock(lock, within=self._wait_seconds)
             except BlockingIOError as error:
                 raise WrongUsage(
-                    f"another rollout of {path.stem} runs on this machine", hint="wait for its end"
+                    f"another rollout of {path.stem} runs on this machine; wait for its end",
+                    hint="rollcall rollouts",
                 ) from error
             except OSError as error:
                 raise WrongUsage(f"{path} cannot be written: {error.strerror}") from error
@@ -53,8 +54,9 @@ class StateFile:
             return msgspec.json.decode(self.path.read_bytes(), type=Rollout)
         except FileNotFoundError as error:
             raise WrongUsage(
-                "there is no rollout of this app to resume in this context",
-                hint="rollcall rollouts; one that began on another machine is kept there",
+                "there is no rollout of this app to resume in this context; one that began on"
+                " another machine is kept there",
+                hint="rollcall rollouts",
             ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise WrongUsage(f"{self.path} cannot be used: {error}") from error

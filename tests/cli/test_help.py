@@ -129,18 +129,24 @@ def started(*arguments: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("logs", "rollcall app logs HOST/NAME"),
-        ("history", "rollcall app history HOST/NAME"),
+        ("logs", "rollcall app logs --help"),
+        ("logs web-1/shop --tail 5", "rollcall app logs web-1/shop --tail 5"),
+        ("delete web-1/shop --yes", "rollcall app delete --help"),
+        ("delete web-1/shop --dry-run", "rollcall app delete web-1/shop --dry-run"),
+        ("history", "rollcall app history --help"),
         ("hosts", "rollcall nodes"),
+        ("get nodes", "rollcall nodes"),
+        ("top", "rollcall app stats --help"),
         ("app list", "rollcall apps"),
-        ("app rm", "rollcall app delete HOST/NAME"),
-        ("rm", "rollcall app delete HOST/NAME"),
-        ("context rm", "rollcall context remove NAME"),
+        ("app rm", "rollcall app delete --help"),
+        ("rm", "rollcall app delete --help"),
+        ("context rm", "rollcall context remove --help"),
         ("version", "rollcall --version"),
-        ("deregister", "rollcall forget HOST"),
+        ("deregister", "rollcall forget --help"),
         ("app web-1/shop", "rollcall app show web-1/shop"),
         ("app web-1/shop logs", "rollcall app logs web-1/shop"),
         ("web-1/shop", "rollcall app show web-1/shop"),
+        ("web-1/shop restart", "rollcall app restart --help"),
         ("web-1/shop restart --dry-run", "rollcall app restart web-1/shop --dry-run"),
     ],
 )
@@ -160,6 +166,10 @@ def test_a_command_that_is_looked_for_in_another_place_is_named(
         ("ndoes", "rollcall nodes"),
         ("app lgos", "rollcall app logs"),
         ("context lst", "rollcall context list"),
+        ("stpo shop", "rollcall stop --help"),
+        ("forgte db-1", "rollcall forget --help"),
+        ("app delet a/b", "rollcall app delete --help"),
+        ("context uset lab", "rollcall context use --help"),
     ],
 )
 def test_a_command_that_is_mistyped_is_named(tmp_path: Path, typed: str, meant: str) -> None:
@@ -193,3 +203,36 @@ def test_an_image_with_a_path_is_no_app_on_a_host(
 
     assert "no registry is known yet" in ran.err
     assert capsys.readouterr().err == ""
+
+
+READ_ONLY = {"nodes", "node", "watch", "targets", "services", "doctor", "apps", "rollouts", "diff"}
+
+
+def test_no_guess_changes_anything(tmp_path: Path) -> None:
+    """Each name of a command with a letter less, and two swapped, in each group."""
+    rollcall = Rollcall(tmp_path)
+    for name, _ in commands(command_line()):
+        *before, word = name.split()[1:]
+        for typo in {word[1:], word[:-1], word[1] + word[0] + word[2:]} - {word, ""}:
+            for step in steps(rollcall.run(*before, typo, "web-1", "web-2").err):
+                words = step.split()
+                is_read = words[1] in READ_ONLY or words[2:3] in (["list"], ["show"], ["logs"])
+                is_read |= words[1:2] == ["app"] and words[2] in (
+                    "stats",
+                    "ps",
+                    "history",
+                    "events",
+                )
+                assert (
+                    words[-1] in ("--help", "--version")
+                    or is_read
+                    or words[1]
+                    in (
+                        "man",
+                        "completion",
+                    )
+                ), (typo, step)
+
+
+def steps(told: str) -> list[str]:
+    return [line.removeprefix("  next: ") for line in told.splitlines() if "  next: " in line]

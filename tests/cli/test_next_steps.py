@@ -1,5 +1,6 @@
 """Each command that is named as a next step is one of the context that was given."""
 
+import asyncio
 import re
 import shlex
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.output.program import of_context, program, typed
+from cli.output.program import of_context, program, steps_of, typed
 from config.registry import NodesSettings
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, StartAgent
+from tests.support.cli.terminal import at_terminal
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
 
@@ -110,6 +112,7 @@ async def test_context_set_changes_the_context_that_is_given(
     found["contexts"]["lab"] = found["contexts"]["test"]
     rollcall.contexts.write_text(yaml.safe_dump(found))
 
+    (tmp_path / "ca").touch()
     ran = await rollcall("--context", "lab", "context", "set", "--ca", str(tmp_path / "ca"))
 
     contexts = yaml.safe_load(rollcall.contexts.read_text())["contexts"]
@@ -181,4 +184,43 @@ async def test_while_the_registry_warms_up_the_step_is_to_wait(
         ran = await rollcall("targets", "web")
 
     assert "warming up" in ran.err
-    assert "next: wait a moment, and run the same command again\n" in ran.err
+    assert "advice: wait a moment, and run the same command again\n" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("hint", "lines"),
+    [
+        (None, []),
+        ("rollcall nodes --label service:web", ["  next: rollcall nodes --label service:web"]),
+        (
+            "rollcall app events a/b\nchmod 600 /x",
+            ["  next: rollcall app events a/b", "  next: chmod 600 /x"],
+        ),
+        ("use a key: rollcall context set", ["  advice: use a key: rollcall context set"]),
+        ("rollcall nodes; or wait", ["  advice: rollcall nodes; or wait"]),
+    ],
+)
+def test_only_what_a_shell_takes_as_it_is_stands_after_next(
+    hint: str | None, lines: list[str]
+) -> None:
+    assert steps_of(hint) == lines
+
+
+@pytest.mark.slow
+async def test_a_step_is_whole_on_a_narrow_terminal(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    name = "an-app-with-a-long-name-that-no-terminal-has-room-for-in-a-column-of-a-table"
+    host = "a-host-with-a-long-name.of-a-domain-with-a-long-name.example.com"
+    async with fake_agent() as agent:
+        record = APP_RECORD | {"name": name, "state": "exited", "message": "it ended " * 40}
+        agent.answers["GET", "/v1/apps"] = [record]
+        agent.answers["GET", "/healthz"] = {"status": "ok"}
+        await registry.post(host, kv={"agent.url": agent.url})
+
+        doctor = await asyncio.to_thread(at_terminal, rollcall, "doctor")
+        unknown = await asyncio.to_thread(at_terminal, rollcall, "app", "show", f"{host}/{name}s")
+
+    for step in ("show", "logs"):
+        assert f"  next: rollcall app {step} {host}/{name}\r\n" in doctor[1]
+    assert f"  next: rollcall app show {host}/{name}\r\n" in unknown[1]

@@ -119,8 +119,8 @@ async def _is_done(session: Session, step: Step) -> bool:
         await carry_out(session, step)
     except FAILURES as error:
         session.output.note(f"{step.app_name}: {error}")
-        if isinstance(error, CommandError) and error.hint is not None:
-            session.output.note(f"next: {error.hint}")
+        if isinstance(error, CommandError):
+            session.output.next_steps(error.hint)
         return False
     session.output.note(f"{step.app_name}: {step.kind}d")
     return True

@@ -173,7 +173,7 @@ def update(
     env = Environment(None, variables, unset)
     fields = Fields({"image": image}, file=file, env=env, settings=settings).read()
     if not fields and not how["resume"]:
-        raise WrongUsage("nothing to change is given", hint="add --image IMAGE")
+        raise WrongUsage("nothing to change is given", hint="rollcall update --help")
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts, labels, prefixes, kv)
     change = Change(action="update", app=_checked(name), fields=fields)

@@ -88,7 +88,7 @@ async def test_a_change_fails_if_the_app_is_started_again_and_again_after_it(
         f"rollcall: {REASON}; it wrote:",
         "  | reading the settings",
         "  | no \\x1b[2Jconfiguration",
-        "  next: rollcall app logs web-1/shop; to end it: rollcall app stop web-1/shop",
+        "  next: rollcall app logs web-1/shop",
     ]
 
 
@@ -135,7 +135,7 @@ async def test_hints_name_the_context_that_was_given(rollcall: Rollcall, agent: 
     unseen = await rollcall("--context", "test", "app", "start", "web-1/shop")
 
     program = "rollcall --context test app"
-    assert f"next: {program} logs web-1/shop; to end it: {program} stop web-1/shop" in crashed.err
+    assert f"next: {program} logs web-1/shop\n" in crashed.err
     assert f"next: {program} show web-1/shop" in unseen.err
 
 

@@ -120,7 +120,7 @@ async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key
 
     assert ran.status == 3
     assert "the agent: " in ran.err
-    assert "next: use a key that the agent knows: rollcall context set" in ran.err
+    assert "advice: use a key that the agent knows: rollcall context set" in ran.err
 
 
 @pytest.mark.parametrize("is_own_file", [False, True])
@@ -153,7 +153,7 @@ async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_k
     step = "rollcall --context test context set --agent-key-file FILE"
     assert listed.status == 1
     (row,) = msgspec.json.decode(listed.out)
-    assert row["error"] == f"{reason}; next: {step}"
+    assert row["error"] == f"{reason}; set it: {step}"
     assert (shown.status, shown.err) == (3, f"rollcall: {reason}\n  next: {step}\n")
 
 
@@ -268,10 +268,8 @@ async def test_a_change_that_failed_is_told_with_what_runs_now(
     assert ran.err.splitlines() == [
         f"rollcall: {reason}; now web-1/shop runs (shop:1, revision 2); it wrote:",
         "  | bad settings",
-        (
-            "  next: rollcall --context test app events web-1/shop;"
-            " its log: rollcall --context test app logs web-1/shop"
-        ),
+        "  next: rollcall --context test app events web-1/shop",
+        "  next: rollcall --context test app logs web-1/shop",
     ]
     assert [each.method for each in agent.asked] == ["GET", "PUT", "GET"]
 
@@ -296,7 +294,7 @@ async def test_an_app_that_exists_is_changed_by_an_update(
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
 
     assert "; now web-1/shop runs (shop:1)\n" in ran.err
-    assert ran.err.endswith("  next: to change it: rollcall app update web-1/shop --help\n")
+    assert ran.err.endswith("  next: rollcall app update --help\n")
 
 
 async def test_an_image_that_cannot_be_had_names_no_other_app(

@@ -292,11 +292,14 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     assert found(ran, "apps") == [
         (
             "error",
-            "web-1/dead is exited: it ended with 3"
-            + "!" * 185
-            + f"; next: {app} show web-1/dead, {app} logs web-1/dead",
+            "web-1/dead is exited: it ended with 3" + "!" * 185,
         ),
-        ("error", f"web-1/gone is missing; next: {app} show web-1/gone"),
+        ("error", "web-1/gone is missing"),
+    ]
+    steps = [each["next"] for each in msgspec.json.decode(ran.out) if each["check"] == "apps"]
+    assert steps == [
+        [f"{app} show web-1/dead", f"{app} logs web-1/dead"],
+        [f"{app} show web-1/gone"],
     ]
     reason = "web-1: its apps cannot be looked at: there is no such app"
     assert found(refused, "apps") == [("error", reason)]
@@ -334,12 +337,12 @@ async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
         (
             timedelta(0),
             "warning",
-            "your own certificate ends in 10 days; next: rollcall context set",
+            "your own certificate ends in 10 days",
         ),
         (
             timedelta(days=13),
             "error",
-            "your own certificate ended 3 days ago; next: rollcall context",
+            "your own certificate ended 3 days ago",
         ),
     ],
 )
@@ -398,3 +401,22 @@ async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_it
     day = (datetime.now(UTC) - timedelta(days=3, hours=1)).date()
     assert said == f"rollcall: your certificate {own.certificate} expired on {day}"
     assert following.startswith("  next: rollcall context set --certificate")
+
+
+async def test_it_names_the_apps_that_are_unhealthy(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    kv = {"agent.version": "1", "docker.state": "running", "apps.unhealthy": "1"}
+    async with fake_agent() as played:
+        played.answers["GET", "/healthz"] = {"status": "ok"}
+        played.answers["GET", "/v1/apps"] = [
+            APP_RECORD | {"healthy": False, "message": "GET / answers 500"},
+            APP_RECORD | {"name": "blog", "healthy": True},
+            APP_RECORD | {"name": "old", "healthy": False, "desired": "stopped"},
+        ]
+        await registry.post("web-1", kv={**kv, "agent.url": played.url})
+        asked = await rollcall("doctor", "-o", "json")
+    unreached = await rollcall("doctor", "-o", "json")
+
+    assert found(asked, "apps") == [("error", "web-1/shop is unhealthy: GET / answers 500")]
+    assert found(unreached, "apps") == [("error", "web-1: unhealthy apps: 1, as last reported")]

@@ -79,7 +79,7 @@ async def test_it_asks_first(rollcall: Rollcall, registry: InProcessRegistry) ->
     ran = await rollcall("forget", "db-1")
 
     assert (ran.status, ran.out) == (2, "")
-    assert f"no terminal to ask at: {question}\n  next: add --yes" in ran.err
+    assert f"no terminal to ask at: {question} (add --yes)\n" in ran.err
     for answer, status, left in (("n", 1, ["db-1", "web-1"]), ("y", 0, ["web-1"])):
         ended, shown = await asyncio.to_thread(
             at_terminal, rollcall, "forget", "db-1", typed={f"{question} [y/N]: ": answer}
@@ -97,7 +97,7 @@ async def test_a_key_that_may_only_read_forgets_nothing(
     ran = await rollcall("forget", "db-1", "--yes")
 
     assert ran.status == 3
-    assert "next: use a key that may do this: rollcall context set --key-file FILE" in ran.err
+    assert "advice: use a key that may do this: rollcall context set --key-file FILE" in ran.err
     assert await known(registry) == ["db-1", "web-1"]
 
 

@@ -39,6 +39,7 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     assert OPS not in rollcall.contexts.read_text()
     assert (await rollcall("nodes", "-o", "json")).json() == []
 
+    (tmp_path / "ca.crt").touch()
     assert (await rollcall("context", "set", "--ca", str(tmp_path / "ca.crt"))).status == 0
     assert list(keys.iterdir()) == [kept]
     assert (await rollcall("context", "set", "--key-command", "printf x")).status == 0
@@ -136,7 +137,7 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
 
     url = f"http://127.0.0.1:{registry.address[1]}"
     rollcall.use(registry=url)
-    local = await rollcall("context", "set", "--ca", "ca.crt")
+    local = await rollcall("context", "set", "--ca", str(rollcall.contexts))
     assert local.err.endswith("without TLS, the key may be sent to loopback addresses\n")
 
 
@@ -169,6 +170,10 @@ async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(
     [
         ((), "nothing to change is given"),
         (("--key-file", "a", "--key-command", "b"), "do not go together"),
+        # As the steps of errors name them.
+        (("--ca", "FILE"), "--ca: there is no file "),
+        (("--key-file", "FILE"), "--key-file: there is no file "),
+        (("--agent-key-file", "FILE"), "--agent-key-file: there is no file "),
     ],
 )
 async def test_a_context_is_not_changed_by_too_little_or_too_much(
@@ -204,7 +209,7 @@ async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
 
     assert ran.status == 3
     assert "rollcall: the registry does not know the key in ROLLCALL_KEY\n" in ran.err
-    assert "  next: unset ROLLCALL_KEY, or set it to a key of this registry" in ran.err
+    assert "  advice: unset ROLLCALL_KEY, or set it to a key of this registry" in ran.err
 
     del rollcall.environment["ROLLCALL_KEY"]
     await asyncio.to_thread(key_file.write_text, "a-key-that-nobody-knows-0123456789\n")
@@ -227,4 +232,4 @@ async def test_a_registry_that_nobody_reaches_is_told_with_where_to_look(
     assert ran.status == 3
     assert "the registry: no connection to 127.0.0.1:1: " in ran.err
     following = "on the host of the registry: systemctl status rollcall-registry"
-    assert ran.err.endswith(f"\n  next: {following}\n")
+    assert ran.err.endswith(f"\n  advice: {following}\n")

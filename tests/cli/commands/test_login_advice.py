@@ -106,7 +106,7 @@ async def test_a_port_where_nobody_listens_is_no_port_with_tls(
     assert ran.status == 3
     assert "no connection to 127.0.0.1:1" in ran.err
     step = "check host and port; on that host: systemctl status rollcall-registry"
-    assert ran.err.endswith(f"\n  next: {step}\n")
+    assert ran.err.endswith(f"\n  advice: {step}\n")
 
 
 async def test_an_agent_is_told_apart_from_a_registry(
@@ -139,7 +139,7 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
     assert (unknown if status == 401 else "the registry: 403: no\n") in ran.err
     assert status == 403 or "does not know the key in ROLLCALL_KEY\n" in of_variable.err
     assert f"  next: rollcall login {url} --key-file FILE --allow-plain 127.0.0.1\n" in ran.err
-    assert "  next: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
+    assert "  advice: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,11 @@ async def test_a_name_that_is_not_in_the_certificate_is_told_with_a_login_that_w
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        ("registry.invalid", "make registry.invalid resolve to the address of that host, then "),
-        ("*.x.test", "with a name in the certificate: "),
+        (
+            "registry.invalid",
+            "\n  advice: make registry.invalid resolve to the address of that host\n",
+        ),
+        ("*.x.test", "; log in with a name in it\n"),
     ],
 )
 async def test_a_name_that_leads_nowhere_is_told_with_what_has_to_be_done_for_it(
@@ -65,7 +68,7 @@ async def test_a_name_that_leads_nowhere_is_told_with_what_has_to_be_done_for_it
     ran = await rollcall("login", url, *options)
 
     meant = url.replace("127.0.0.1", name if name == "registry.invalid" else "NAME")
-    assert ran.err.endswith(f"\n  next: {step}rollcall login {meant} {' '.join(options)}\n")
+    assert ran.err.endswith(f"{step}  next: rollcall login {meant} {' '.join(options)}\n")
 
 
 async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
@@ -80,7 +83,7 @@ async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
     nodes = await rollcall("nodes")
 
     day = (datetime.now(UTC) - timedelta(days=3, hours=1)).date()
-    said = f"rollcall: the registry's certificate expired on {day}\n  next: {RENEWAL}\n"
+    said = f"rollcall: the registry's certificate expired on {day}\n  advice: {RENEWAL}\n"
     assert (login.status, login.err) == (3, said)
     assert (nodes.status, nodes.err) == (3, said)
 
@@ -95,7 +98,7 @@ async def test_a_certificate_that_is_not_valid_yet_is_told_with_the_clocks(
     ran = await rollcall("login", url, *options)
 
     assert "not yet valid" in ran.err
-    assert "next: compare the clock of this host with that of the registry" in ran.err
+    assert "advice: compare the clock of this host with that of the registry" in ran.err
 
 
 async def test_a_certificate_of_another_ca_is_told_with_the_option_for_the_ca(

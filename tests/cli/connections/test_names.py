@@ -86,4 +86,6 @@ async def test_a_service_without_targets_is_no_error(rollcall: Rollcall) -> None
     ran = await rollcall("targets", "shop")
 
     assert ran.status == 0
-    assert ran.err.startswith("shop has no targets; next: rollcall services")
+    assert ran.err.startswith(
+        "shop has no targets; `rollcall node HOST` says why\n  next: rollcall services\n"
+    )

@@ -24,7 +24,7 @@ async def test_a_wrong_check_is_replaced_by_a_resume(fleet: Fleet) -> None:
     assert failed.stderr.splitlines()[-6:] == [
         "not touched: web-1, web-2",
         "why: rollcall app logs web-0/shop",
-        "next: rollcall rebuild shop --resume",
+        "to go on: rollcall rebuild shop --resume",
         "with another check: rollcall rebuild shop --resume --check-http PATH",
         "to undo it: rollcall rollback shop web-0 --give-up",
         "to leave it so: rollcall rollouts --forget shop",
@@ -153,7 +153,7 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
 
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-3:-1] == [
-        f"next: rollcall {action} shop --resume",
+        f"to go on: rollcall {action} shop --resume",
         f"to undo it: rollcall {opposite} shop web-1 --give-up",
     ]
     undone = await fleet.run(opposite, "shop", "web-1", "--give-up")
@@ -258,7 +258,7 @@ async def test_a_new_rollout_tells_which_it_replaces_and_what_its_hosts_keep(fle
     summary = "unfinished rollout (update shop, image; 1 of 3 hosts are done)"
     assert refused.returncode == 2
     assert f"no terminal to ask at: Give up the {summary} for this one?" in refused.stderr
-    ways = "  next: rollcall update shop --resume; or give it up: add --give-up\n"
+    ways = "(add --give-up, or go on: rollcall update shop --resume)\n"
     assert refused.stderr.endswith(ways)
     assert (unasked.returncode, both.returncode) == (2, 2)
     assert unasked.stderr.endswith(ways)

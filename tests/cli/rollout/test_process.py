@@ -73,7 +73,7 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
         _, told = await process.communicate()
 
     assert process.returncode == 130
-    assert b"\nnext: rollcall rebuild shop --resume\n" in told
+    assert b"\nto go on: rollcall rebuild shop --resume\n" in told
     assert told.endswith(b"to leave it so: rollcall rollouts --forget shop\n")
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
 
@@ -238,7 +238,7 @@ async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
     kept = await asyncio.to_thread(command.run, *update, "--batch", "2")
 
     assert (refused.returncode, resumed.returncode, kept.returncode) == (1, 2, 1)
-    assert "nothing was changed; next: give the command again" in refused.stderr
+    assert "nothing was changed; give the command again" in refused.stderr
     assert "--resume" not in refused.stderr
     assert "no rollout of this app to resume" in resumed.stderr
     # A second host of the batch was changed.

@@ -79,9 +79,10 @@ async def test_hosts_that_are_not_known_are_named_with_the_command_that_shows_th
 
     failed = await fleet.run("--context", "test", "rebuild", "shop", "--all")
 
-    assert failed.stderr.splitlines()[-3:-1] == [
+    assert failed.stderr.splitlines()[-4:-1] == [
         "to undo it: rollcall --context test rollback shop web-0 --give-up",
-        "not known: web-1; next: rollcall --context test apps web-1",
+        "not known: web-1",
+        "to look at them: rollcall --context test apps web-1",
     ]
 
 
@@ -142,7 +143,7 @@ async def test_an_app_that_is_gone_wants_no_other_check(fleet: Fleet) -> None:
 
     failed = await fleet.run("rebuild", "shop", "web-0")
 
-    assert "next: rollcall rebuild shop --resume\n" in failed.stderr
+    assert "to go on: rollcall rebuild shop --resume\n" in failed.stderr
     assert "with another check" not in failed.stderr
 
 
@@ -179,13 +180,13 @@ async def test_stale_hosts_are_left_out_where_that_is_asked_for(
     await registry.post("db-1", kv={"agent.url": "http://127.0.0.1:1"})
     silent = await fleet.run("rebuild", "shop", "--all")
 
-    hint = "by naming the hosts, or by --label\n"
+    advice = "leave them out: name the other hosts, or select them by --label\n"
     assert (blocked.returncode, planned.returncode, silent.returncode) == (3, 3, 3)
     assert blocked.stderr.startswith("rollcall: nothing was changed: hosts do not answer: db-1: ")
     assert planned.stderr.startswith("rollcall: hosts do not answer: db-1: ")
-    assert "next: leave out the stale ones by --fresh; leave them out" in blocked.stderr
+    assert f"  advice: --fresh leaves out the stale ones; {advice}" in blocked.stderr
     assert "--fresh" not in silent.stderr
-    assert silent.stderr.endswith(hint)
+    assert silent.stderr.endswith(f"  advice: {advice}  next: rollcall doctor\n")
     assert "left out, since they are stale: db-1\n" in done.stderr
     assert (named.returncode, named.stdout) == (0, "web-0\n")
     assert "stale" not in fresh.stderr

@@ -115,5 +115,5 @@ def test_no_app_is_changed_by_a_key_that_is_not_known(
     refused = rollcall.run("app", "stop", app, ROLLCALL_KEY="unknown-key-0123456789")
 
     assert (refused.returncode, refused.stdout) == (3, "")
-    assert "next: unset ROLLCALL_KEY" in refused.stderr
+    assert "advice: unset ROLLCALL_KEY" in refused.stderr
     assert rollcall.json("app", "show", app)["state"] == "running"

@@ -71,6 +71,7 @@ async def test_no_dry_run_changes_anything_in_the_engine_or_the_database(
     assert plans[5]["replaces_container"] is True
     assert plans[5]["seconds_without_service"] == 2
     assert plans[5]["message"] is None
+    assert plans[5]["changed"] == ["env"]
     assert plans[5]["app"]["env"] == {"A": "c"}
     assert plans[10]["replaces_container"] is True
     assert plans[10]["app"].items() >= {"env": {"A": "b"}, "revision": 3}.items()
@@ -78,6 +79,7 @@ async def test_no_dry_run_changes_anything_in_the_engine_or_the_database(
         "app": None,
         "replaces_container": False,
         "seconds_without_service": None,
+        "changed": None,
         "message": None,
     }
 
