@@ -11,7 +11,7 @@ from config.address import DEFAULT_PORTS
 from config.agent import HTTP_SCHEMES, RegistryGroupParts, RegistryGroupSettings
 from config.load import ConfigError, InvalidSetting, raise_invalid
 from config.secrets import SecretReader
-from registry.client.client import RegistryClient
+from registry.client.client import RegistryClient, Timeouts
 from registry.client.errors import BadFile
 from registry.client.tls import ClientTls
 
@@ -134,7 +134,7 @@ def _registry_group(
             url=url,
             key=key,
             client_tls=client_tls,
-            timeout_seconds=timeout_seconds,
+            timeouts=Timeouts(timeout_seconds),
             user_agent=USER_AGENT,
         )
         return RegistryConnection(url, client)

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import click
 
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import CHANGING, COMMANDS, ELSEWHERE, looked_at, mistaken
+from cli.groups.command_table import COMMANDS, ELSEWHERE, looked_at, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.groups.usage import next_step, reason
@@ -46,7 +46,6 @@ def command_line() -> click.Group:
     group = Program(
         "rollcall",
         COMMANDS,
-        changing=CHANGING,
         elsewhere=ELSEWHERE,
         mistaken=mistaken,
         meant=looked_at,

@@ -48,10 +48,10 @@ class Step:
     note: str | None = None
     status: int = DONE
 
-    @property
-    def app_name(self) -> AppName:
-        """The app, as operators write it."""
-        return AppName(self.node.hostname, self.app.name)
+
+def name_of(step: Step) -> AppName:
+    """Return the app of a step."""
+    return AppName(step.node.hostname, step.app.name)
 
 
 def status_of(steps: Sequence[Step]) -> int:
@@ -227,7 +227,7 @@ async def carry_out(session: Session, step: Step) -> None:
         for label in step.removed:
             await agent.label(name, label, remove=True)
         if answer is not None:
-            await wait_until_settled(agent, step.app_name, answer, rollcall=session.rollcall)
+            await wait_until_settled(agent, name_of(step), answer, rollcall=session.rollcall)
 
 
 FAILURES = (AgentError, CommandError)

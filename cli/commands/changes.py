@@ -24,6 +24,7 @@ from cli.options import (
     yes_option,
 )
 from cli.run import FormCommand, session_of
+from registry.directives import misspelt
 
 
 @click.command(cls=FormCommand)
@@ -299,13 +300,15 @@ def label(ctx: click.Context, *, app: str, text: str, remove: bool, dry_run: boo
         rollcall app label web-1/shop prometheus:shop --remove
 
     """
-    named = app_name(app)
+    session, named = session_of(ctx), app_name(app)
     carry_out(
-        session_of(ctx),
+        session,
         named,
         lambda agent: agent.label(named.name, text, remove=remove, dry_run=dry_run),
         dry_run=dry_run,
     )
+    if not remove and (why := misspelt(text)):
+        session.output.note(f"warning: label {text}: {why}")
 
 
 @click.command(cls=FormCommand)

@@ -181,6 +181,10 @@ def node(ctx: click.Context, *, hostname: str) -> None:
     out.lines(["", *(f"kv     {key} = {value}" for key, value in sorted(found.kv.items()))])
     for each in explained.services:
         out.lines(["", *_service(each)])
+    if explained.warnings:
+        out.lines(
+            ["", *(f"warning: label {each.label}: {each.why}" for each in explained.warnings)]
+        )
 
 
 def _service(explained: ExplainedService) -> Iterator[str]:

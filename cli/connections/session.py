@@ -16,7 +16,7 @@ from cli.connections.wording import in_commands
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import Output
 from cli.output.program import program
-from registry.client.client import RegistryClient
+from registry.client.client import RegistryClient, Timeouts
 from registry.client.errors import NotFound
 from registry.client.tls import ClientTls
 from registry.message import HostnameInvalid, Node, normalise_hostname
@@ -80,8 +80,9 @@ class Session:
             url=used.registry,
             key=lambda: key,
             client_tls=client_tls(used),
-            timeout_seconds=max(REGISTRY_SECONDS, self.timeout_seconds),
-            head_seconds=self.timeout_seconds,
+            timeouts=Timeouts(
+                whole=max(REGISTRY_SECONDS, self.timeout_seconds), head=self.timeout_seconds
+            ),
             user_agent="rollcall",
         ) as client:
             yield client

@@ -13,6 +13,7 @@ from registry.client.errors import (
     Unreachable,
 )
 from registry.client.models import ExplainedNode
+from registry.directives import misspelt
 from registry.message import Node
 
 # A client of the registry has one connection.
@@ -27,11 +28,14 @@ class Share(NamedTuple):
 
 
 async def target_findings(session: Session, nodes: Sequence[Node]) -> list[Finding]:
-    """Return what the registry left out, or sanitized, of the hosts' labels for Prometheus."""
+    """Return what the registry left out, or sanitized, of the hosts' labels for Prometheus.
+
+    That is, too, which labels look like a misspelt directive.
+    """
     names = [
         node.hostname
         for node in nodes
-        if any(label.startswith("prometheus:") for label in node.labels)
+        if any(label.startswith("prometheus:") or misspelt(label) for label in node.labels)
     ]
     parts = (names[start::CONNECTIONS] for start in range(min(CONNECTIONS, len(names))))
     shares = await asyncio.gather(*(_explained(session, part) for part in parts))
@@ -41,6 +45,12 @@ async def target_findings(session: Session, nodes: Sequence[Node]) -> list[Findi
         for node in share.explained
         for service in node.services
         for each in service.left_out
+    ]
+    findings += [
+        Finding("warning", "labels", f"{node.hostname}, label {each.label}: {each.why}")
+        for share in shares
+        for node in share.explained
+        for each in node.warnings
     ]
     failed = {name: error for share in shares for name, error in share.failed.items()}
     if failed:

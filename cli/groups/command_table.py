@@ -14,7 +14,7 @@ HOST_AND_NAME = re.compile(r"([A-Za-z0-9._-]+)/([a-z0-9_.-]+)", re.ASCII)
 CONTEXT = LazyGroup(
     "context",
     {
-        name: Entry("cli.commands.login", summary)
+        name: Entry("cli.commands.login", summary, changes=name != "list")
         for name, summary in {
             "list": "List the contexts.",
             "use": "Use a context from now on.",
@@ -22,7 +22,6 @@ CONTEXT = LazyGroup(
             "remove": "Remove a context; its key file stays where it is.",
         }.items()
     },
-    changing=("use", "set", "remove"),
     elsewhere={
         **dict.fromkeys(("add", "create", "new"), "rollcall login --help"),
         **dict.fromkeys(("delete", "rm"), "rollcall context remove --help"),
@@ -59,7 +58,7 @@ DATA = {
     "restore": "Put the files of a tar in place of those of a stopped app, whole or not at all.",
 }
 OF_AN_APP = {
-    name: Entry(f"cli.commands.{module}", summary)
+    name: Entry(f"cli.commands.{module}", summary, changes=module != "apps")
     for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
     for name, summary in summaries.items()
 }
@@ -83,7 +82,6 @@ APP = LazyGroup(
     "app",
     OF_AN_APP,
     meant=looked_at,
-    changing=(*CHANGES, *DATA),
     elsewhere={
         **dict.fromkeys(("list", "ls"), "rollcall apps"),
         **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete --help"),
@@ -148,9 +146,10 @@ OF_HOSTS = {
     },
     "man": {"man": "Print the manual page, for `rollcall man | man -l -`."},
 }
+CHANGING = ("login", "forget", *OF_HOSTS["fleet.rollouts"], "apply", "render")
 COMMANDS: dict[str, Entry | click.Command] = {
     **{
-        name: Entry(f"cli.commands.{module}", summary)
+        name: Entry(f"cli.commands.{module}", summary, changes=name in CHANGING)
         for module, summaries in OF_HOSTS.items()
         for name, summary in summaries.items()
     },
@@ -175,8 +174,6 @@ ELSEWHERE = {
     "help": "rollcall --help",
     "version": "rollcall --version",
 }
-# A guess at one of these shows its help.
-CHANGING = ("login", "forget", *OF_HOSTS["fleet.rollouts"], "apply", "render")
 
 
 def mistaken(command: str, arguments: Sequence[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Groups of commands that are imported when they are used: completion and help start quickly."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -12,10 +12,14 @@ from cli.groups.usage import Misused
 
 
 class Entry(NamedTuple):
-    """A command that is imported: the module that has it, and its line in the help."""
+    """A command that is imported: the module that has it, and its line in the help.
+
+    A guess never is one that ``changes`` something, but its help.
+    """
 
     module: str
     summary: str
+    changes: bool = False
 
 
 class LazyGroup(click.Group):
@@ -30,7 +34,6 @@ class LazyGroup(click.Group):
         name: str,
         entries: Mapping[str, Entry | click.Command],
         *,
-        changing: Collection[str] = (),
         elsewhere: Mapping[str, str] | None = None,
         mistaken: Callable[[str, Sequence[str]], str | None] = lambda _name, _arguments: None,
         meant: Callable[[Sequence[str]], str | None] = lambda _arguments: None,
@@ -38,14 +41,13 @@ class LazyGroup(click.Group):
     ) -> None:
         """Make a group.
 
-        ``changing`` are the names of the commands that change something. ``elsewhere`` has commands
-        of other groups that may be looked for here. ``mistaken`` is called with a command and its
-        arguments; it returns what is wrong with them, or None. ``meant`` is called with arguments
-        that begin with no command; it returns the command that was meant, or None.
+        ``elsewhere`` has commands of other groups that may be looked for here. ``mistaken`` is
+        called with a command and its arguments; it returns what is wrong with them, or None.
+        ``meant`` is called with arguments that begin with no command; it returns the command that
+        was meant, or None.
         """
         super().__init__(name, no_args_is_help=True, **settings)
         self._entries = entries
-        self._changing = changing
         self._elsewhere = elsewhere or {}
         self._mistaken = mistaken
         self._meant = meant
@@ -96,8 +98,11 @@ class LazyGroup(click.Group):
             return [meant]
         group = "rollcall" if self.name == "rollcall" else f"rollcall {self.name}"
         close = get_close_matches(arguments[0], [name for name, _ in self._visible()])
-        # A guess is wrong now and then: of a command that changes something it is only the help.
-        return [f"{group} {name}{' --help' if name in self._changing else ''}" for name in close]
+        return [f"{group} {name}{' --help' if self._changes(name) else ''}" for name in close]
+
+    def _changes(self, name: str) -> bool:
+        entry = self._entries[name]
+        return isinstance(entry, Entry) and entry.changes
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -35,6 +35,16 @@ MAX_MESSAGE_CHARS = 500
 T = TypeVar("T")
 
 
+class Timeouts(NamedTuple):
+    """How many seconds a request may take as a whole, and until its answer begins, if given."""
+
+    whole: float = 10
+    head: float | None = None
+
+
+TIMEOUTS = Timeouts()
+
+
 class _Message(msgspec.Struct):
     message: str
 
@@ -43,8 +53,7 @@ class RegistryClient:
     """A client of one registry, over one kept connection; an asynchronous context manager.
 
     ``key`` is called at each request, so that a replaced key is used at once.
-    ``timeout_seconds`` bounds each request as a whole, and ``head_seconds`` the wait for the
-    beginning of its answer, if it is given. Each method raises a ``RegistryError``.
+    ``timeouts`` bound each request. Each method raises a ``RegistryError``.
     """
 
     def __init__(
@@ -53,16 +62,14 @@ class RegistryClient:
         url: str,
         key: Callable[[], str],
         client_tls: ClientTls | None = None,
-        timeout_seconds: float = 10,
-        head_seconds: float | None = None,
+        timeouts: Timeouts = TIMEOUTS,
         user_agent: str = "rollcall-client",
     ) -> None:
         self._url = url.rstrip("/")
         self._tls = url.startswith("https:")
         self._key = key
         self._client_tls = client_tls or ClientTls()
-        self._timeout_seconds = timeout_seconds
-        self._head_seconds = head_seconds
+        self._timeout_seconds, self._head_seconds = timeouts
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
         self._connected = False
@@ -160,7 +167,7 @@ class RegistryClient:
     async def stream(
         self, path: str, query: Iterable[tuple[str, str]], *, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Ask for an answer without an end; ``timeout_seconds`` bounds the wait for its beginning.
+        """Ask for an answer without an end; the timeouts bound the wait for its beginning.
 
         Use it where no other request is made meanwhile: the client has one connection.
         """

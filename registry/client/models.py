@@ -27,13 +27,21 @@ class ExplainedService(msgspec.Struct, frozen=True):
     left_out: list[LeftOut]
 
 
+class Warned(msgspec.Struct, frozen=True):
+    """A label that looks like a misspelt directive, and which one may be meant."""
+
+    label: str
+    why: str
+
+
 class ExplainedNode(msgspec.Struct, frozen=True):
-    """What becomes of the labels of a node, for all of its services; how long ago it was heard."""
+    """What becomes of the labels of a node, for all of its services; how long ago it was seen."""
 
     hostname: str
     stale: bool
     age_seconds: float
     services: list[ExplainedService]
+    warnings: list[Warned] = []
 
 
 class Scraper(msgspec.Struct, frozen=True):

@@ -1,7 +1,10 @@
 """Why a node is, or is not, among a service's targets."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from registry.directives import misspelt
 from registry.message import TargetGroup
 from registry.nodes.directory.directory import Entry
 from registry.prometheus.targets import (
@@ -18,6 +21,7 @@ from registry.responses.time_slices import Steps
 
 # The reasons of remarks that leave a target out; the others are about labels.
 TARGET_REASONS = frozenset({"host", "port", "foreign"})
+MAX_WARNINGS = 100
 TOO_MANY_LABELS = (
     "labels of targets left out of this answer, since all of them would take more than"
     f" {MAX_REPEATED} bytes; scrapers get them"
@@ -53,14 +57,34 @@ def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Ste
         reason = "none of its targets can be used; the remarks say why"
     else:
         reason = "it is among the targets"
+    warnings = yield from _warnings(entry.node().labels)
+    remarks = [Remark("misspelt", each.label, each.why) for each in warnings]
     return Explanation(
         hostname=entry.hostname,
         service=service,
         listed=bool(groups),
         reason=reason,
         groups=groups,
-        remarks=found.remarks if found else [],
+        remarks=[*(found.remarks if found else []), *remarks],
     )
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """A label that looks like a misspelt directive, and which one may be meant."""
+
+    label: str
+    why: str
+
+
+def _warnings(labels: Sequence[str]) -> Steps[list[Warned]]:
+    """Return the first warnings: of thousands of labels, each may be one, and is repeated in it."""
+    found: list[Warned] = []
+    for number, label in enumerate(labels, 1):
+        if len(found) < MAX_WARNINGS and (why := misspelt(label)):
+            found.append(Warned(label, why))
+        if number % ITEMS_PER_STEP == 0:
+            yield
+    return found
 
 
 class ExplainedTarget(msgspec.Struct, frozen=True):
@@ -106,6 +130,7 @@ def explain_all(entry: Entry, *, now: float, target_options: TargetOptions) -> S
         "hostname": entry.hostname,
         "stale": entry.is_stale,
         "age_seconds": round(max(0.0, now - entry.heard), 1),
+        "warnings": (yield from _warnings(entry.node().labels)),
     }
     encoded = b",".join(service for _, service in sorted(services))
     return b'%b,"services":[%b]}' % (_encode(head)[:-1], encoded)

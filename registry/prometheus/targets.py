@@ -28,7 +28,8 @@ class Remark(msgspec.Struct, frozen=True):
 
     `subject` is the target or the name of the label that is meant. The reasons: `host`, `port` and
     `foreign` leave a target out, `held_back` and `empty` a label. `mended` sanitizes a label's
-    name. `size` leaves out the labels for relabelling.
+    name. `size` leaves out the labels for relabelling. `misspelt`, of an explanation alone, is a
+    label that looks like another one.
     """
 
     reason: str

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from cli.apply.file import read_apps
-from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan, status_of
+from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
 from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, CommandError
 from cli.options import FILE, yes_option
 from cli.run import FormCommand, session_of
+from registry.directives import misspelt
 
 MAX_HOSTS = 8
 
@@ -118,15 +119,19 @@ async def _is_done(session: Session, step: Step) -> bool:
     try:
         await carry_out(session, step)
     except FAILURES as error:
-        session.output.note(f"{step.app_name}: {error}")
+        session.output.note(f"{name_of(step)}: {error}")
         if isinstance(error, CommandError):
             session.output.next_steps(error.hint)
         return False
-    session.output.note(f"{step.app_name}: {step.kind}d")
+    session.output.note(f"{name_of(step)}: {step.kind}d")
     return True
 
 
 def _show(session: Session, steps: Sequence[Step]) -> None:
+    labels = {label: misspelt(label) for step in steps for label in step.app.labels or ()}
+    for label, why in labels.items():
+        if why is not None:
+            session.output.note(f"warning: label {label}: {why}")
     session.output.items(
         [_item(step) for step in steps],
         columns={"app": "APP", "step": "STEP", "changes": "CHANGES", "note": "NOTE"},
@@ -137,7 +142,7 @@ def _show(session: Session, steps: Sequence[Step]) -> None:
 
 def _item(step: Step) -> dict[str, Any]:
     return {
-        "app": str(step.app_name),
+        "app": str(name_of(step)),
         "step": step.kind,
         "changes": changes_of(step),
         "note": step.note,

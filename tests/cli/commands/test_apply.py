@@ -376,3 +376,17 @@ async def test_the_apps_of_a_host_are_changed_in_the_order_of_the_file(
 
     assert ran.status == 0, ran.err
     assert order == list(names)
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_label_in_a_file_that_looks_misspelt_is_a_warning(
+    rollcall: Rollcall, file: AppsFile
+) -> None:
+    file.write(FILE.replace("[a:b]", "[a:b, 'Prometheus:shop']"))
+
+    ran = await rollcall("diff", "-f", str(file))
+
+    assert ran.status == 1
+    assert ran.err == (
+        "warning: label Prometheus:shop: it is no directive; did you mean prometheus:shop?\n"
+    )

@@ -493,3 +493,18 @@ async def test_a_dry_run_on_many_hosts_names_the_fields_that_change(
     ran = await rollcall("update", "shop", "web-1", "--image", "shop:2", "--dry-run")
 
     assert "image, env" in ran.out
+
+
+async def test_a_label_that_looks_misspelt_is_added_with_a_warning(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["POST", f"{SHOP}/labels"] = agent.answers["DELETE", f"{SHOP}/labels"] = APP_RECORD
+    label = "prometheus:shop:prot:9100"
+
+    added = await rollcall("app", "label", "web-1/shop", label)
+    removed = await rollcall("app", "label", "web-1/shop", label, "--remove")
+    right = await rollcall("app", "label", "web-1/shop", "prometheus:shop")
+
+    told = f"warning: label {label}: did you mean prometheus:shop:port:9100?\n"
+    assert (added.status, added.err) == (0, told)
+    assert (removed.err, right.err) == ("", "")

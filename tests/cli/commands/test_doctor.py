@@ -420,3 +420,16 @@ async def test_it_names_the_apps_that_are_unhealthy(
 
     assert found(asked, "apps") == [("error", "web-1/shop is unhealthy: GET / answers 500")]
     assert found(unreached, "apps") == [("error", "web-1: unhealthy apps: 1, as last reported")]
+
+
+async def test_a_label_that_looks_misspelt_is_a_warning(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    await registry.post("web-1", ["Prometheus:shop", "service:web"])
+    why = "it is no directive; did you mean prometheus:shop?"
+
+    doctor = await rollcall("doctor", "-o", "json")
+    node = await rollcall("node", "web-1")
+
+    assert found(doctor, "labels") == [("warning", f"web-1, label Prometheus:shop: {why}")]
+    assert node.out.endswith(f"\nwarning: label Prometheus:shop: {why}\n")

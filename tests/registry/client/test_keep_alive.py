@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient
+from registry.client.client import RegistryClient, Timeouts
 from registry.client.errors import TooSlow, Unreachable
 from registry.message import Heartbeat
 from tests.support.httpd.loops import FastForwardLoop
@@ -91,7 +91,7 @@ def test_a_second_try_on_a_new_connection_is_within_the_time_limit_of_the_first(
     async def report_twice() -> None:
         async with (
             tcp_server(serve) as url,
-            RegistryClient(url=url, key=lambda: "k" * 20, timeout_seconds=100) as client,
+            RegistryClient(url=url, key=lambda: "k" * 20, timeouts=Timeouts(100)) as client,
         ):
             await client.report("web-1", Heartbeat(labels=[], kv={}))
             with pytest.raises(TooSlow):

@@ -20,7 +20,7 @@ from agent.settings import MAX_REQUEST_SECONDS
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
 from registry.client.backoff import Backoff
-from registry.client.client import RegistryClient
+from registry.client.client import RegistryClient, Timeouts
 from registry.message import Heartbeat
 from tests.support.waiting import async_until
 
@@ -37,7 +37,7 @@ class SimulatedHost:
         self.taken = 0
         self._identity = Identity(directory=folder, machine=None)
         clients = [
-            RegistryClient(url=url, key=lambda: key, timeout_seconds=MAX_REQUEST_SECONDS)
+            RegistryClient(url=url, key=lambda: key, timeouts=Timeouts(MAX_REQUEST_SECONDS))
             for url in urls
         ]
         self.clients = clients

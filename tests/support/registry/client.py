@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient
+from registry.client.client import RegistryClient, Timeouts
 from registry.client.errors import RegistryError
 from registry.client.tls import ClientTls
 from registry.message import Heartbeat, Node
@@ -24,7 +24,7 @@ async def client(
     url: str, *, client_tls: ClientTls | None = None, seconds: float = 5
 ) -> AsyncIterator[RegistryClient]:
     async with RegistryClient(
-        url=url, key=lambda: KEY, client_tls=client_tls, timeout_seconds=seconds
+        url=url, key=lambda: KEY, client_tls=client_tls, timeouts=Timeouts(seconds)
     ) as opened:
         yield opened
 

@@ -24,6 +24,7 @@ async def test_all_services_with_what_was_left_out(registry: InProcessRegistry) 
         "hostname": "h1",
         "stale": False,
         "age_seconds": 12.0,
+        "warnings": [],
         "services": [
             {
                 "service": "db",
@@ -92,3 +93,26 @@ async def test_many_targets_with_many_labels_do_not_multiply(registry: InProcess
     assert len(web["targets"]) == 2001
     assert [left_out["label"] for left_out in web["left_out"]] == ["*"]
     assert web["targets"][0]["labels"] == {}
+
+
+async def test_labels_that_look_misspelt_are_warned_of(registry: InProcessRegistry) -> None:
+    await registry.post("h1", ["Prometheus:web", "prometheus:db:prot:9100", "service:web"])
+
+    warnings = (await registry.get("/nodes/h1/explain"))["warnings"]
+    remarks = (await registry.get("/prometheus/web?explain=h1"))["remarks"]
+
+    assert warnings == [
+        {"label": "Prometheus:web", "why": "it is no directive; did you mean prometheus:web?"},
+        {"label": "prometheus:db:prot:9100", "why": "did you mean prometheus:db:port:9100?"},
+    ]
+    assert remarks == [
+        {"reason": "misspelt", "subject": each["label"], "text": each["why"]} for each in warnings
+    ]
+
+
+async def test_of_thousands_of_misspelt_labels_the_first_are_told(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("h1", [f"Prometheus:s{number}" for number in range(1000)])
+
+    assert len((await registry.get("/nodes/h1/explain"))["warnings"]) == 100
