@@ -11,6 +11,7 @@ from agent.client.errors import AgentError
 from cli.connections.contexts import ContextFile, context_path
 from cli.connections.keys import VARIABLE, key_printed_by
 from cli.connections.session import Session
+from cli.connections.trust import AGENT_URL
 from cli.errors import CommandError
 from cli.output.form import Format
 from cli.output.output import Output, consoles
@@ -20,6 +21,8 @@ from registry.client.errors import RegistryError
 from registry.message import Node
 
 SECONDS = 2
+# An agent reports a label for each app that it has.
+APP_LABEL = "app:"
 MAX_SUGGESTIONS = 1000
 
 
@@ -31,6 +34,16 @@ def complete_hosts(ctx: click.Context, _param: click.Parameter, incomplete: str)
 def complete_labels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the labels of nodes that begin so; none where the registry cannot be asked."""
     return _asked(ctx, lambda session: _labels(session, incomplete))
+
+
+def complete_kv(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the `KEY:VALUE` of nodes that begin so, and the keys alone before there is a colon."""
+    return _asked(ctx, lambda session: _kv(session, incomplete))
+
+
+def complete_app_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of apps on any host that begin so, as the hosts report them."""
+    return _asked(ctx, lambda session: _app_names(session, incomplete))
 
 
 def complete_services(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -110,6 +123,17 @@ async def _labels(session: Session, incomplete: str) -> list[str]:
     return [label for node in nodes for label in node.labels if label.startswith(incomplete)]
 
 
+async def _kv(session: Session, incomplete: str) -> list[str]:
+    kv = [pair for node in await _nodes(session) for pair in node.kv.items()]
+    texts = [f"{key}:{value}" if ":" in incomplete else f"{key}:" for key, value in kv]
+    return [text for text in texts if text.startswith(incomplete)]
+
+
+async def _app_names(session: Session, incomplete: str) -> list[str]:
+    labels = await _labels(session, APP_LABEL + incomplete)
+    return [label.removeprefix(APP_LABEL) for label in labels]
+
+
 async def _services(session: Session, incomplete: str) -> list[str]:
     async with session.registry() as registry:
         names = [each.service for each in await registry.services()]
@@ -119,7 +143,8 @@ async def _services(session: Session, incomplete: str) -> list[str]:
 async def _apps(session: Session, incomplete: str) -> list[str]:
     host, slash, _ = incomplete.partition("/")
     if not slash:
-        return [f"{name}/" for name in await _hosts(session, host)]
+        having = [node.hostname for node in await _nodes(session) if AGENT_URL in node.kv]
+        return [f"{name}/" for name in having if name.startswith(host)]
     async with session.agent(await session.node(host)) as agent:
         names = [f"{host}/{app['name']}" for app in await agent.apps()]
     return [name for name in names if name.startswith(incomplete)]

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.completion import complete_apps, complete_hosts, complete_labels
+from cli.completion import complete_apps, complete_hosts, complete_kv, complete_labels
 
 FILE = click.Path(path_type=Path)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,11 +80,13 @@ filter_options = together(
         multiple=True,
         metavar="TEXT",
         help="Only nodes with a label that begins so; may be repeated.",
+        shell_complete=complete_labels,
     ),
     click.option(
         "--kv",
         multiple=True,
         metavar="KEY:VALUE",
         help="Only nodes with this in their kv; may be repeated.",
+        shell_complete=complete_kv,
     ),
 )

@@ -81,8 +81,10 @@ async def tab(rollcall: Rollcall, line: str, cwd: Path, *, stdin: int | None = N
 async def test_commands_options_and_names_are_completed(
     completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
-    await registry.post("web-1", ["service:web", "service:worker", "prometheus:node"])
-    await registry.post("db-1", ["service:db"])
+    labels = ["service:web", "service:worker", "prometheus:node", "app:shop", "app:shopfront"]
+    kv = {"agent.url": "http://127.0.0.1:1", "rack": "r12", "row": "3"}
+    await registry.post("web-1", labels, kv)
+    await registry.post("db-1", ["service:db", "app:blog"])
     for app in ("shop", "api"):
         file = StateFile(state_folder(completing.environment, "test"), app)
         change, hosts = Change(action="rebuild", app=app), [HostProgress(host="web-1")]
@@ -99,6 +101,13 @@ async def test_commands_options_and_names_are_completed(
             "rollcall targets n",
             "rollcall nodes --label service:w",
             "rollcall app show w",
+            "rollcall app logs ",
+            "rollcall update s",
+            "rollcall rollback ",
+            "rollcall restart shopf",
+            "rollcall nodes --kv r",
+            "rollcall nodes --kv rack:",
+            "rollcall nodes --prefix service:w",
             "rollcall context use t",
             "rollcall rollouts --forget s",
             "rollcall --context none rollouts --forget s",
@@ -116,6 +125,14 @@ async def test_commands_options_and_names_are_completed(
         # Bash replaces what follows the colon alone.
         "rollcall nodes --label service:w": ["web", "worker"],
         "rollcall app show w": ["web-1/"],
+        # Host db-1 has no agent.
+        "rollcall app logs ": ["web-1/"],
+        "rollcall update s": ["shop", "shopfront"],
+        "rollcall rollback ": ["blog", "shop", "shopfront"],
+        "rollcall restart shopf": ["shopfront"],
+        "rollcall nodes --kv r": ["rack:", "row:"],
+        "rollcall nodes --kv rack:": ["r12"],
+        "rollcall nodes --prefix service:w": ["web", "worker"],
         "rollcall context use t": ["test"],
         "rollcall rollouts --forget s": ["shop"],
         "rollcall --context none rollouts --forget s": [],

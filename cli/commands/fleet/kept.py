@@ -8,7 +8,7 @@ import click
 from cli.completion import complete_rollouts
 from cli.connections.session import Session
 from cli.errors import WrongUsage
-from cli.output.text import age
+from cli.output.text import Whole, age
 from cli.rollout.report import keeping, resuming
 from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts, state_folder
 from cli.run import FormCommand, session_of
@@ -48,11 +48,14 @@ def rollouts(ctx: click.Context, *, forget: str | None) -> None:
             "done": "DONE",
             "failed": "FAILED",
             "left": "LEFT",
-            "next": "NEXT",
+            "note": "NOTE",
         },
         name="app",
         empty="no rollout is unfinished in this context, on this machine",
     )
+    if session.output.is_for_people:
+        waiting = [item for item in items if item["resume"] and not item["running"]]
+        session.output.lines(f"to go on: {item['resume']}" for item in waiting)
 
 
 def _item(session: Session, kept: Kept) -> dict[str, Any]:
@@ -75,11 +78,11 @@ def _item(session: Session, kept: Kept) -> dict[str, Any]:
 def _row(item: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a rollout: numbers of hosts, and what to do."""
     if item["error"] is not None:
-        return {"app": item["app"], "age": _ago(item), "next": item["error"]}
+        return {"app": item["app"], "age": _ago(item), "note": Whole(item["error"])}
     counts = {state: str(len(item[state])) for state in ("done", "failed", "left")}
     change = " ".join([item["action"], *item["fields"]])
-    following = "it runs now" if item["running"] else item["resume"]
-    return {"app": item["app"], "change": change, "age": _ago(item), **counts, "next": following}
+    note = "it runs now" if item["running"] else None
+    return {"app": item["app"], "change": change, "age": _ago(item), **counts, "note": note}
 
 
 def _ago(item: dict[str, Any]) -> str:

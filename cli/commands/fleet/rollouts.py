@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cli.completion import complete_app_names
 from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
 from cli.fields import Environment, Fields
@@ -26,7 +27,9 @@ from cli.selection import Selection
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
-name_argument = click.argument("name", metavar="NAME", help="The app.")
+name_argument = click.argument(
+    "name", metavar="NAME", help="The app.", shell_complete=complete_app_names
+)
 batch_options = together(
     click.option(
         "--batch",

@@ -44,11 +44,13 @@ async def test_each_is_a_row_with_the_command_that_goes_on(rollcall: Rollcall) -
 
     assert listed.status == 0
     assert [line.split() for line in listed.out.splitlines()] == [
-        ["APP", "CHANGE", "LAST", "CHANGE", "DONE", "FAILED", "LEFT", "NEXT"],
+        ["APP", "CHANGE", "LAST", "CHANGE", "DONE", "FAILED", "LEFT", "NOTE"],
         *(
-            [app, "update", "env", ago, "ago", *"112", "rollcall", "update", app, "--resume"]
+            [app, "update", "env", ago, "ago", *"112", "-"]
             for app, ago in (("api", "3h"), ("shop", "5m"))
         ),
+        ["to", "go", "on:", "rollcall", "update", "api", "--resume"],
+        ["to", "go", "on:", "rollcall", "update", "shop", "--resume"],
     ]
 
 
