@@ -85,6 +85,9 @@ async def agent_findings(
     for each in outcomes:
         is_silent = each.node.hostname in silent
         found += _of_host(session, each, registry_offset, is_silent=is_silent)
+    for node in nodes:
+        if AGENT_URL not in node.kv and node.hostname not in silent:
+            found += _reported_sick(node)
     return [reached, *found, *_without_agent(nodes)]
 
 
@@ -93,12 +96,12 @@ def _of_host(
 ) -> Iterable[Finding]:
     """Yield what an agent shows, or in its place what the host reported itself."""
     node, examined = outcome.node, outcome.value
-    if examined is None:
+    is_unseen = examined is None or isinstance(examined.apps, AgentError)
+    if is_unseen and not is_silent:  # what a silent host reported is of the past
         yield from _reported_sick(node)
+    if examined is None:
         return
     yield from _examined_agent(node.hostname, examined, registry_offset)
-    if isinstance(examined.apps, AgentError):
-        yield from _reported_sick(node)
     # A finding about engines names the host already, unless it is stale.
     if is_silent or not _is_of_engine(node, examined.apps):
         yield from _sick_apps(session, node.hostname, examined.apps)

@@ -24,7 +24,7 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     plan = rollcall.json("rebuild", name, "web-1", "--dry-run")
     assert [(each["host"], each["replaces_container"]) for each in plan] == [("web-1", True)]
     _, row = rollcall.ok("rebuild", name, "web-1", "--dry-run").splitlines()
-    assert row.split()[:3] == ["web-1", busybox_image, "yes"]
+    assert row.split()[:4] == ["web-1", busybox_image, "-", "yes"]
     assert rollcall.json("app", "show", app)["container_id"] == before
 
     done = rollcall.json("rebuild", name, "--label", "service:web", "--check-http", "/")
