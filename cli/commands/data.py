@@ -36,12 +36,12 @@ PIECE_BYTES = 1024 * 1024
 def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
     """Copy the files of an app's volumes into a tar, whole or not at all.
 
-    What reads a pipe has the whole tar if the exit status is 0.
+    With - it goes to the standard output, whole if the exit status is 0.
 
     Examples:
         rollcall app backup web-1/shop shop.tar
 
-        rollcall app backup web-1/shop - | zstd > shop.tar.zst
+        rollcall app backup web-1/shop - > copy.tar
 
     """
     session, named = session_of(ctx), app_name(app)
@@ -148,7 +148,7 @@ def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
     Examples:
         rollcall app restore web-1/shop shop.tar
 
-        zstdcat shop.tar.zst | rollcall app restore web-1/shop -
+        rollcall app restore web-1/shop - < copy.tar
 
     """
     session, named = session_of(ctx), app_name(app)

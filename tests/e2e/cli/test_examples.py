@@ -71,20 +71,22 @@ OUTCOMES = {
     "rollback shop": "done",
     "app update": "web-1/shop",
     "app rollback": "nothing was changed",
-    "app logs web-1/shop --tail": "hello",
+    "app logs web-1/shop -n": "hello",
     "app logs web-1/shop --since": "hello",
     "app logs web-1/shop --follow": "hello",
     "app password": "web-1/shop",
-    "app backup": "shop.tar",
+    "app backup web-1/shop shop.tar": "shop.tar",
+    "app backup web-1/shop -": "in the pipe",
     "stop shop": "done",
-    "app restore": "start the app",
+    "app restore web-1/shop shop.tar": "start the app",
+    "app restore web-1/shop -": "start the app",
     "start shop": "done",
     "diff": "memory",
     "apply": "web-1/shop",
     "render upstreams.j2 upstreams.conf --watch": "",
     "render upstreams.j2 upstreams.conf --label": "",
     "app delete": "web-1/shop",
-    "forget": "db-1 is forgotten",
+    "forget": "db-2 is forgotten",
 }
 # They go on until Ctrl-C.
 ENDLESS = re.compile("rollcall watch|--watch|--follow")
@@ -125,7 +127,7 @@ def put_key(registry: Daemon, *files: Path) -> None:
 
 @pytest.fixture
 def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str]:
-    """Return where the registries of the examples are; one knows web-1, web-2 and a stale db-1."""
+    """Return where the registries are; one knows web-1, web-2, and two hosts that are stale."""
     authority = Authority(folder / "authority")
     for name in ("ca", "ca.crt"):
         (folder / name).write_bytes(authority.ca.read_bytes())
@@ -136,13 +138,14 @@ def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str
     )
     put_key(over_tls, folder / "ops.key", folder / "ops")
     plain = daemons.registry(nodes={"stale_after_seconds": 5})
-    plain.ask("POST", "/nodes/db-1", json={"labels": [], "kv": {}}).raise_for_status()
+    for hostname in ("db-1", "db-2"):
+        plain.ask("POST", f"/nodes/{hostname}", json={"labels": [], "kv": {}}).raise_for_status()
     put_key(plain, folder / "var" / "ops.key")
     for hostname in ("web-1", "web-2"):
         advertised_agent(
             daemons, plain, hostname=hostname, engine=engine_url, apps={}, heartbeat_seconds=1
         )
-    until(lambda: len(plain.ask("GET", "/nodes").json()) == 3, "three nodes", within=SOON)
+    until(lambda: len(plain.ask("GET", "/nodes").json()) == 4, "four nodes", within=SOON)
     until(lambda: "db-1" in plain.ask("GET", "/nodes?stale=true").text, "a stale one", within=SOON)
     return {PLAIN: plain.base_url, **dict.fromkeys(OVER_TLS, over_tls.base_url)}
 
