@@ -71,13 +71,13 @@ async def test_a_host_that_reports_again_meanwhile_is_kept(
 
 
 @pytest.mark.parametrize("arguments", [[], ["web-1", "--held"]])
-async def test_one_host_is_named_or_all_that_are_held(
+async def test_hosts_are_named_or_all_that_are_held(
     rollcall: Rollcall, registry: InProcessRegistry, arguments: list[str]
 ) -> None:
     ran = await rollcall("forget", *arguments, "--yes")
 
     assert ran.status == 2
-    assert "name one host, or add --held" in ran.err
+    assert "name hosts, or add --held" in ran.err
     assert len(await known(registry)) == 4
 
 
@@ -85,7 +85,6 @@ async def test_one_host_is_named_or_all_that_are_held(
 async def test_doctor_reports_them_with_the_command_that_forgets_them(rollcall: Rollcall) -> None:
     ran = await rollcall("doctor", "-o", "json")
 
-    texts = [each["text"] for each in msgspec.json.decode(ran.out)]
-    (held,) = [text for text in texts if "held" in text]
-    assert held.startswith("3 stale hosts held: ")
-    assert held.endswith("next: rollcall forget --held")
+    (held,) = [each for each in msgspec.json.decode(ran.out) if "held" in each["text"]]
+    assert held["text"].startswith("3 stale hosts held: ")
+    assert held["next"] == "rollcall forget --held"

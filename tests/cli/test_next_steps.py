@@ -208,18 +208,18 @@ def test_only_what_a_shell_takes_as_it_is_stands_after_next(
 
 @pytest.mark.slow
 async def test_a_step_is_whole_on_a_narrow_terminal(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     name = "an-app-with-a-long-name-that-no-terminal-has-room-for-in-a-column-of-a-table"
     host = "a-host-with-a-long-name.of-a-domain-with-a-long-name.example.com"
-    async with fake_agent() as agent:
-        record = APP_RECORD | {"name": name, "state": "exited", "message": "it ended " * 40}
-        agent.answers["GET", "/v1/apps"] = [record]
-        agent.answers["GET", "/healthz"] = {"status": "ok"}
-        await registry.post(host, kv={"agent.url": agent.url})
+    agent = await fake_agent()
+    record = APP_RECORD | {"name": name, "state": "exited", "message": "it ended " * 40}
+    agent.answers["GET", "/v1/apps"] = [record]
+    agent.answers["GET", "/healthz"] = {"status": "ok"}
+    await registry.post(host, kv={"agent.url": agent.url})
 
-        doctor = await asyncio.to_thread(at_terminal, rollcall, "doctor")
-        unknown = await asyncio.to_thread(at_terminal, rollcall, "app", "show", f"{host}/{name}s")
+    doctor = await asyncio.to_thread(at_terminal, rollcall, "doctor")
+    unknown = await asyncio.to_thread(at_terminal, rollcall, "app", "show", f"{host}/{name}s")
 
     for step in ("show", "logs"):
         assert f"  next: rollcall app {step} {host}/{name}\r\n" in doctor[1]

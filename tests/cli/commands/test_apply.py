@@ -322,7 +322,7 @@ async def test_a_file_that_names_hosts_that_are_not_there_cannot_be_used(
 
 
 async def test_eight_hosts_are_changed_at_once_and_none_after_a_failure(
-    rollcall: Rollcall, registry: InProcessRegistry, file: AppsFile
+    rollcall: Rollcall, registry: InProcessRegistry, file: AppsFile, fake_agent: StartAgent
 ) -> None:
     changing, most, full = 0, 0, asyncio.Event()
     changed: list[str] = []
@@ -340,14 +340,14 @@ async def test_eight_hosts_are_changed_at_once_and_none_after_a_failure(
         return web.json_response({"message": "not here"}, status=409)
 
     file.write(FILE.replace("64", "128"))
-    async with fake_agent() as agent:
-        agent.answers["GET", SHOP] = RECORD
-        agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
-        agent.answers["PUT", SHOP] = change
-        for number in range(10):
-            await registry.post(f"web-{number}", ["service:web"], {"agent.url": agent.url})
+    agent = await fake_agent()
+    agent.answers["GET", SHOP] = RECORD
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+    agent.answers["PUT", SHOP] = change
+    for number in range(10):
+        await registry.post(f"web-{number}", ["service:web"], {"agent.url": agent.url})
 
-        ran = await rollcall("apply", "-f", str(file), "--yes")
+    ran = await rollcall("apply", "-f", str(file), "--yes")
 
     assert (ran.status, most, len(changed)) == (1, 8, 8)
     assert "web-0/shop: not here\n" in ran.err

@@ -18,6 +18,7 @@ from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.cli.terminal import at_terminal
+from tests.support.daemons import FreePort
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
 from tests.support.registry.in_process import WEB_HOSTS, InProcessRegistry
@@ -404,18 +405,19 @@ async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_it
 
 
 async def test_it_names_the_apps_that_are_unhealthy(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, free_port: FreePort
 ) -> None:
     kv = {"agent.version": "1", "docker.state": "running", "apps.unhealthy": "1"}
-    async with fake_agent() as played:
-        played.answers["GET", "/healthz"] = {"status": "ok"}
-        played.answers["GET", "/v1/apps"] = [
-            APP_RECORD | {"healthy": False, "message": "GET / answers 500"},
-            APP_RECORD | {"name": "blog", "healthy": True},
-            APP_RECORD | {"name": "old", "healthy": False, "desired": "stopped"},
-        ]
-        await registry.post("web-1", kv={**kv, "agent.url": played.url})
-        asked = await rollcall("doctor", "-o", "json")
+    played = await fake_agent()
+    played.answers["GET", "/healthz"] = {"status": "ok"}
+    played.answers["GET", "/v1/apps"] = [
+        APP_RECORD | {"healthy": False, "message": "GET / answers 500"},
+        APP_RECORD | {"name": "blog", "healthy": True},
+        APP_RECORD | {"name": "old", "healthy": False, "desired": "stopped"},
+    ]
+    await registry.post("web-1", kv={**kv, "agent.url": played.url})
+    asked = await rollcall("doctor", "-o", "json")
+    await registry.post("web-1", kv={**kv, "agent.url": f"http://127.0.0.1:{free_port()}"})
     unreached = await rollcall("doctor", "-o", "json")
 
     assert found(asked, "apps") == [("error", "web-1/shop is unhealthy: GET / answers 500")]

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.cli.fake_agent import FakeAgent, StartAgent
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -86,7 +86,7 @@ async def test_a_command_of_hosts_ends_where_the_registry_is_stopped(
 
 
 async def test_a_log_that_is_silent_after_its_beginning_goes_on(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     async def send(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -95,25 +95,25 @@ async def test_a_log_that_is_silent_after_its_beginning_goes_on(
         await response.write(b"late\n")
         return response
 
-    async with fake_agent() as agent:
-        agent.answers["GET", "/v1/apps/shop/logs"] = send
-        await registry.post("web-1", kv={"agent.url": agent.url})
+    agent = await fake_agent()
+    agent.answers["GET", "/v1/apps/shop/logs"] = send
+    await registry.post("web-1", kv={"agent.url": agent.url})
 
-        ran = await rollcall("--timeout", str(TIMEOUT), "app", "logs", "web-1/shop", "--follow")
+    ran = await rollcall("--timeout", str(TIMEOUT), "app", "logs", "web-1/shop", "--follow")
 
     assert (ran.status, ran.out) == (0, "late\n"), ran.err
 
 
 async def test_a_backup_that_begins_late_is_waited_for_while_the_agent_answers(
-    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, fake_agent: StartAgent
 ) -> None:
-    async with fake_agent() as agent:
-        agent.answers["GET", "/healthz"] = {"status": "ok"}
-        agent.answers["GET", "/v1/apps/shop/data"] = _late
-        await registry.post("web-1", kv={"agent.url": agent.url})
-        tar = tmp_path / "shop.tar"
+    agent = await fake_agent()
+    agent.answers["GET", "/healthz"] = {"status": "ok"}
+    agent.answers["GET", "/v1/apps/shop/data"] = _late
+    await registry.post("web-1", kv={"agent.url": agent.url})
+    tar = tmp_path / "shop.tar"
 
-        ran = await rollcall("--timeout", str(TIMEOUT), "app", "backup", "web-1/shop", str(tar))
+    ran = await rollcall("--timeout", str(TIMEOUT), "app", "backup", "web-1/shop", str(tar))
 
     assert ran.status == 0, ran.err
     assert tar.read_bytes() == b"data"
