@@ -11,7 +11,11 @@ export class AnswerError extends Error {
 }
 
 /** No answer: the daemon or the network is away. */
-export class AwayError extends Error {}
+export class AwayError extends Error {
+  constructor(message = `${location.host} does not answer: it, or the network to it, is down.`) {
+    super(message);
+  }
+}
 
 /** GET a path; return the decoded body and the headers. */
 export function get(path, { signal } = {}) {
@@ -26,22 +30,29 @@ export async function send(method, path, { signal } = {}) {
     response = await fetch(path, { method, headers: headers(), cache: "no-store", redirect: "error", signal });
     text = await response.text();
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new AwayError(error.message);
+    throw error.name === "AbortError" ? error : new AwayError();
   }
   const body = decoded(text);
-  if (!response.ok) throw new AnswerError(response.status, body?.message ?? `HTTP status ${response.status}`);
-  if (body === undefined) throw new AwayError("the answer is no JSON");
+  if (!response.ok) throw answerError(response, body);
+  if (body === undefined) throw new AwayError(`The answer of ${location.host} is not JSON: a proxy may have sent it.`);
   return { body, headers: response.headers, text };
 }
 
 /** GET a stream of text; `receive` is called with each part of it until the stream ends. */
 export async function follow(path, { signal, begin, receive }) {
-  const response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
-  if (!response.ok) throw new AnswerError(response.status, decoded(await response.text())?.message ?? `HTTP status ${response.status}`);
-  begin();
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) receive(part.value);
+  try {
+    const response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
+    if (!response.ok) throw answerError(response, decoded(await response.text()));
+    begin();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await reader.read(); !part.done; part = await reader.read()) receive(part.value);
+  } catch (error) {
+    throw error.name === "AbortError" || error instanceof AnswerError ? error : new AwayError();
+  }
+}
+
+function answerError({ status }, body) {
+  return new AnswerError(status, body?.message ?? `HTTP status ${status} without a message: a proxy may have sent it.`);
 }
 
 function headers() {

@@ -6,6 +6,10 @@ import { key, login, logout } from "./session.js";
 import { timeOfDay } from "./times.js";
 
 const REFRESH_MS = 3000;
+// After so long without an answer, the page says so.
+const SILENT_MS = 5000;
+// Longer than a daemon takes for an answer: an agent waits for its engine for 30 s by default.
+const GIVE_UP_MS = 40000;
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
 const logoutButton = document.getElementById("logout");
@@ -22,6 +26,7 @@ export class Page {
   #view = null;
   #access = null;
   #timer = 0;
+  #silence = null;
   #awaySince = null;
   #running = null;
 
@@ -36,6 +41,7 @@ export class Page {
       event.preventDefault(); // the part of the address after # is the view
       main.focus();
     });
+    document.addEventListener("keydown", focusSearch);
   }
 
   /** Show the view of the address, or ask for the key. */
@@ -51,7 +57,6 @@ export class Page {
   // The same view goes on if it can, so that fields keep the focus.
   #open() {
     const { name, rest, query } = address(this.#views);
-    this.#header(name, this.#access);
     if (this.#view?.accepts(name, rest)) {
       this.#view.changed(query);
     } else {
@@ -61,6 +66,7 @@ export class Page {
       // The link that led here is gone, and with it the focus.
       if (document.activeElement === document.body) main.focus({ preventScroll: true });
     }
+    this.#showHeader(name);
     this.#refresh();
   }
 
@@ -71,7 +77,13 @@ export class Page {
     if (this.#view === null) return;
     const running = new AbortController();
     this.#running = running;
-    const ask = (path) => get(path, { signal: running.signal });
+    const ask = async (path) => {
+      const answer = await get(path, { signal: running.signal });
+      if (!running.signal.aborted) this.#expectAnswer();
+      return answer;
+    };
+    if (this.#silence === null) this.#expectAnswer();
+    this.#refreshIn(GIVE_UP_MS);
     try {
       await this.#learnAccess(ask);
       await this.#view?.refresh(ask, this.#access);
@@ -83,25 +95,55 @@ export class Page {
       this.#access = null;
       this.#failed(error);
     }
-    this.#timer = setTimeout(() => document.hidden || this.#refresh(), REFRESH_MS);
+    this.#expectNothing();
+    this.#refreshIn(REFRESH_MS);
+  }
+
+  #refreshIn(milliseconds) {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => document.hidden || this.#refresh(), milliseconds);
+  }
+
+  // A daemon that is frozen keeps its connections open, and no request fails. A refresh that takes
+  // the place of another, as at each key press, does not begin the wait again.
+  #expectAnswer() {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => this.#away(Date.now() - SILENT_MS), SILENT_MS);
+  }
+
+  #expectNothing() {
+    clearTimeout(this.#silence);
+    this.#silence = null;
+  }
+
+  #away(since) {
+    this.#awaySince ??= since;
+    this.#state("away", `The ${this.#daemon} does not answer since ${timeOfDay(this.#awaySince)}. What is shown may be out of date.`);
   }
 
   async #learnAccess(ask) {
     if (this.#access !== null) return;
     this.#access = (await ask("/access")).body;
-    this.#header(address(this.#views).name, this.#access);
+    this.#showHeader(address(this.#views).name);
+  }
+
+  // Tabs and bookmarks are told apart by their titles.
+  #showHeader(name) {
+    this.#header(name, this.#access);
+    document.title = [this.#view?.title, this.#access?.hostname, `Rollcall ${this.#daemon}`].filter(Boolean).join(" · ");
   }
 
   #failed(error) {
     if (error instanceof AnswerError && error.status === 401) {
       this.#askForKey(`The ${this.#daemon} does not know this key.`);
     } else if (error instanceof AwayError) {
-      this.#awaySince ??= Date.now();
-      this.#state("away", `The ${this.#daemon} does not answer since ${timeOfDay(this.#awaySince)}. What is shown may be out of date.`);
+      this.#away(Date.now());
     } else if (error instanceof AnswerError) {
       this.#state("away", error.message);
     } else {
-      throw error;
+      // Thrown further, it would end the refreshes while the page says "Live".
+      console.info(error);
+      this.#state("away", `This page cannot show the answer of the ${this.#daemon} (${error.message}). Load the page again.`);
     }
   }
 
@@ -113,6 +155,7 @@ export class Page {
 
   #close() {
     clearTimeout(this.#timer);
+    this.#expectNothing();
     this.#running?.abort();
     this.#view?.close?.();
     this.#view = null;
@@ -124,7 +167,7 @@ export class Page {
   #askForKey(problem) {
     logout();
     this.#close();
-    this.#header(null, null);
+    this.#showHeader(null);
     this.#state("", "");
     logoutButton.hidden = true;
     const field = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "key-help key-problem" });
@@ -142,6 +185,14 @@ export class Page {
       h("button", { type: "submit" }, "Log in")));
     field.focus();
   }
+}
+
+function focusSearch(event) {
+  const isTyped = event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea");
+  const search = event.key === "/" && !isTyped && main.querySelector("input[type=search]");
+  if (!search) return;
+  event.preventDefault();
+  search.focus();
 }
 
 function address(views) {

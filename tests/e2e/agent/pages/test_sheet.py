@@ -240,7 +240,6 @@ def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
     page = app.sheet(tabs)
     last = last_tick(page)
     expect_later_tick(page, last)
-    app.agent.kill()
     connection = page.locator("#connection")
     expect(connection).to_contain_text("The agent does not answer since")
     expect(page.get_by_role("heading", name=app.name)).to_be_visible()  # what it knew stays
@@ -248,3 +247,10 @@ def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
     app.agent.start()
     expect(connection).to_have_text("Live")
     expect_later_tick(page, last)
+    app.agent.freeze()
+    try:
+        expect(connection).to_contain_text("The agent does not answer since")
+    finally:
+        app.agent.resume()
+    expect(connection).to_have_text("Live")
+    app.agent.kill()
