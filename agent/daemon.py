@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -254,6 +254,9 @@ async def _listening(
         apps,
         usage=sampler.usage,
         hostname=configuration.address.hostname,
+        registries=[
+            url.rstrip("/") for group in settings.registries for _, url in group.named_urls()
+        ],
         keyring=keyring,
         metrics=metrics,
         request_metrics=request_metrics,
@@ -280,6 +283,7 @@ def build_application(
     *,
     usage: Callable[[], UsageSamples],
     hostname: str,
+    registries: Sequence[str] = (),
     keyring: Keyring,
     metrics: CollectorRegistry,
     request_metrics: RequestMetrics,
@@ -295,7 +299,7 @@ def build_application(
         routes=[
             *api.routes(),
             *UsageApi(usage).routes(),
-            *access_routes("agent", version=VERSION, hostname=hostname),
+            *access_routes("agent", version=VERSION, hostname=hostname, registries=registries),
         ],
         keyring=keyring,
         permits=permits,

@@ -72,8 +72,8 @@ def build_app(
     return app
 
 
-def access_routes(daemon: str, *, version: str, hostname: str | None = None) -> list[web.RouteDef]:
-    """Return the route of /access, with what it tells of the daemon besides the key."""
+def access_routes(daemon: str, **facts: object) -> list[web.RouteDef]:
+    """Return the route of /access, with facts of the daemon besides the key."""
 
     async def access(request: web.Request) -> web.Response:
         """Answer 200 with the name of the key, what it allows, and which daemon this is."""
@@ -85,8 +85,7 @@ def access_routes(daemon: str, *, version: str, hostname: str | None = None) -> 
                 "allow": sorted(client.allow),
                 "apps": client.apps,
                 "daemon": daemon,
-                "version": version,
-                "hostname": hostname,
+                **facts,
             }
         )
 

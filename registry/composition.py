@@ -245,7 +245,7 @@ def build_application(
             ).routes(),
             *targets.routes(),
             *status.routes(),
-            *access_routes("registry", version=VERSION),
+            *access_routes("registry", version=VERSION, hostname=None),
         ],
         keyring=keyring,
         permits=partial(permits, nodes.denied),

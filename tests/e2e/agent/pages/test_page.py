@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from playwright.sync_api import Page, expect
 
 from tests.support.browser.agent_page import AppOnAgent, log_in
@@ -21,7 +22,8 @@ TRICK = "<img src=x onerror=alert(1)>"
 @pytest.fixture
 def running(daemons: Daemons, engine_url: str, busybox_image: str) -> Iterator[AppOnAgent]:
     """Yield a running app, whose texts are those of an attacker."""
-    agent = daemons.agent(engine=engine_url)
+    registry = daemons.registry()
+    agent = daemons.agent(engine=engine_url, registries=[registry])
     name = f"page-{secrets.token_hex(4)}"
     app = {
         "name": name,
@@ -79,11 +81,24 @@ def test_an_app_is_seen_followed_and_stopped_by_keyboard_alone(
     expect(confirm).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".state").first).to_have_text("exited")
-    expect(stop).to_be_focused()
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_focused()
     assert running.record()["desired"] == "stopped"
     tab_to(page, "Apps", key="Shift+Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("row", name=running.name).locator(".state.stopped")).to_be_visible()
+
+
+def test_a_link_leads_to_the_host_at_the_registry_of_the_agent(
+    tabs: Tabs, running: AppOnAgent
+) -> None:
+    access = running.agent.ask("GET", "/access").json()
+    settings = yaml.safe_load(running.agent.config_path.read_text())
+    assert access["registries"] == [each["url"] for each in settings["registries"]]
+    page = log_in(tabs, running.agent)
+    link = page.get_by_role("link", name="Registry")
+    address = f"{access['registries'][0]}/#/host/{access['hostname']}"
+    expect(link).to_have_attribute("href", address)
+    assert_readable(page)
 
 
 def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:
