@@ -2,19 +2,31 @@
 
 import { command } from "../common/command.js";
 import { h, show } from "../common/dom.js";
-import { AnswerError, send } from "../common/http.js";
+import { AnswerError, AwayError, send } from "../common/http.js";
 import { moment } from "../common/times.js";
 import { appState, healthWord, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
 
 const ROWS = 100;
-const CHANGES = [["start", "PUT", "/start"], ["stop", "PUT", "/stop"], ["restart", "PUT", "/restart"], ["rebuild", "PUT", "/rebuild"], ["rollback", "PUT", "/rollback"], ["delete", "DELETE", ""]];
+const FEW = 10;
+const UP = ["running", "restarting", "paused"];
+// Each with the app, and how many revisions it has, for which it is offered.
+const CHANGES = [
+  { name: "start", method: "PUT", path: "/start", can: (app) => !app.progress && !["running", "restarting"].includes(app.state) },
+  // It also ends a change that is pulling an image.
+  { name: "stop", method: "PUT", path: "/stop", can: (app) => app.progress || UP.includes(app.state) || app.desired === "running" },
+  { name: "restart", method: "PUT", path: "/restart", can: (app) => !app.progress && UP.includes(app.state) },
+  { name: "rebuild", method: "PUT", path: "/rebuild", can: (app) => !app.progress },
+  { name: "rollback", method: "PUT", path: "/rollback", can: (app, revisions) => !app.progress && revisions > 1 },
+  { name: "delete", method: "DELETE", path: "", can: () => true },
+];
 
 export class AppView {
   #path;
   #name;
   #refresh;
-  #mayWrite = false;
+  #offered = "";
+  #movedFrom = null;
   #closed = false;
   #questions = 0;
   #buttons = h("div", { class: "buttons" });
@@ -23,10 +35,12 @@ export class AppView {
   #commands = h("div");
   #image = null;
   #records = h("div", { class: "sheet" });
+  #showsAllEvents = false;
   #log;
 
   constructor(name, _query, refresh) {
     this.#name = name;
+    this.title = name;
     this.#refresh = refresh;
     this.#path = `/v1/apps/${encodeURIComponent(name)}`;
     this.#log = new Log(this.#path);
@@ -40,18 +54,19 @@ export class AppView {
   changed() {}
 
   async refresh(get, access) {
-    this.#showButtons(access.allow.includes("write"));
     try {
       const [app, usage, events, history] = await Promise.all([get(this.#path), get("/v1/usage"), get(`${this.#path}/events`), get(`${this.#path}/history`)]);
       this.#log.keepUp(app.body);
+      this.#offer(access.allow.includes("write") ? CHANGES.filter(({ can }) => can(app.body, history.body.length)) : []);
       const wrong = problem(app.body);
-      show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, this.#name));
+      show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, app.body));
       this.#showCommands(access.hostname, app.body);
       show(this.#records,
-        section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [moment(one.time), one.action, one.by, outcome(one)]))),
+        section("Events", this.#events(events.body)),
         section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, moment(one.created_at), [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
     } catch (error) {
       if (!(error instanceof AnswerError) || error.status !== 404) throw error;
+      this.#offer([]);
       show(this.#state, h("p", { class: "notice" }, error.message));
       show(this.#commands);
       this.#image = null;
@@ -76,20 +91,47 @@ export class AppView {
       command("rollcall update", name, `--image ${image}`)));
   }
 
-  #showButtons(mayWrite) {
-    if (mayWrite === this.#mayWrite) return;
-    this.#mayWrite = mayWrite;
-    show(this.#plan);
-    show(this.#buttons, mayWrite && CHANGES.map((change) => h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: (event) => this.#ask(change, event.currentTarget) }, title(change[0]))));
+  #events(all) {
+    const shown = all.slice(this.#showsAllEvents ? -ROWS : -FEW).reverse();
+    const toggle = () => {
+      this.#showsAllEvents = !this.#showsAllEvents;
+      this.#refresh();
+    };
+    return [
+      table("Events", ["Time", "What", "By", "Outcome"], shown.map((one) => [moment(one.time), one.action, one.by, outcome(one)])),
+      all.length > FEW && h("p", { class: "hint" }, `The last ${shown.length} of ${all.length}. `,
+        h("button", { type: "button", "data-key": "events", "aria-expanded": String(this.#showsAllEvents), onclick: toggle }, this.#showsAllEvents ? "Show fewer" : `Show ${Math.min(all.length, ROWS)}`)),
+    ];
   }
 
-  // `button` has the focus again when the question is answered, and its own buttons are gone.
-  async #ask([change, method, path], button) {
+  // Made anew only for other changes: a button that is about to be pressed stays.
+  #offer(changes) {
+    const names = changes.map(({ name }) => name);
+    if (names.join() === this.#offered) return;
+    this.#offered = names.join();
+    const focused = Array.from(this.#buttons.children).indexOf(document.activeElement);
+    const name = (focused === 0 && this.#movedFrom) || document.activeElement.dataset.key;
+    show(this.#buttons, changes.map((change) => h("button", { type: "button", class: change.name === "delete" ? "destructive" : null, "data-key": change.name, onkeydown: ignoreHeldKey, onclick: () => this.#ask(change) }, title(change.name))));
+    if (focused >= 0) this.#focus(name);
+    if (!names.length && this.#plan.querySelector("button")) show(this.#plan);
+  }
+
+  // The button of a change, or the first one while it is not offered.
+  #focus(name) {
+    const buttons = Array.from(this.#buttons.children);
+    const button = buttons.find(({ dataset }) => dataset.key === name);
+    this.#movedFrom = button ? null : name;
+    (button ?? buttons[0])?.focus();
+  }
+
+  // The button has the focus again when the question is answered, and its own buttons are gone.
+  async #ask({ name: change, method, path }) {
     const question = ++this.#questions;
+    this.#say(`Checking what ${title(change)} would do …`, "");
     try {
       const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
       if (question !== this.#questions) return; // another button was pressed since
-      const answer = (act) => () => { button.focus(); act(); };
+      const answer = (act) => () => { this.#focus(change); act(); };
       const cancel = h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: answer(() => show(this.#plan)) }, "Cancel");
       const confirm = h("button", { type: "button", class: change === "delete" ? "danger" : "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path)) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
@@ -98,7 +140,7 @@ export class AppView {
         h("div", { class: "buttons", onkeydown: (event) => event.key === "Escape" && cancel.click() }, confirm, cancel)));
       (change === "delete" ? cancel : confirm).focus();
     } catch (error) {
-      this.#say(error.message, "bad");
+      if (question === this.#questions) this.#say(error.message, "bad");
     }
   }
 
@@ -108,7 +150,7 @@ export class AppView {
       await send(method, `${this.#path}${path}`);
       this.#say(`${title(change)} is done.`, "");
     } catch (error) {
-      this.#say(error.message, "bad");
+      this.#say(error instanceof AwayError ? `${error.message} What was begun is finished or undone; the page shows which when the agent answers.` : error.message, "bad");
     }
     if (!this.#closed) this.#refresh();
   }

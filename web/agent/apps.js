@@ -1,9 +1,12 @@
 // The list of apps.
 
-import { chart } from "../common/charts.js";
+import { chart, rowChart } from "../common/charts.js";
 import { clipped, h, show } from "../common/dom.js";
+import { Sorting } from "../common/sorting.js";
+import { count } from "../common/times.js";
 
 const MIB = 2 ** 20;
+const COLUMNS = ["App", "State", "Health", "Wanted", "Image", "Ports", "Usage"];
 // With which the agent begins a message that tells of nothing that is wrong.
 const NOTE = "note: ";
 
@@ -51,28 +54,51 @@ function sentence(text) {
   return text[0].toUpperCase() + text.slice(1);
 }
 
-/** Return the charts of CPU and memory of an app, or nothing if it was not measured. */
-export function usageCharts(usage, name) {
+/** Return the charts of CPU and memory of an app, each up to its limit; null without values. */
+export function usageCharts(usage, app) {
+  const used = measured(usage, app);
+  return used && h("div", { class: "charts" },
+    used.map(({ title, values, limit, text, kind }) => chart({ title, summary: text, step: usage.step_seconds, limit, series: [{ values, kind }] })));
+}
+
+// One chart, in which the top is the limit of both.
+function usageChart(usage, app) {
+  const used = measured(usage, app);
+  const series = used?.map(({ title, values, limit, text, kind }) => ({ kind, text: `${title} ${text}`, values: values.map((value) => (value === null ? null : value / limit)) }));
+  return series ? rowChart({ title: "Last hour", series, limit: 1 }) : h("span", { class: "more" }, "not measured yet");
+}
+
+function measured(usage, { name, cpu, memory }) {
   const used = usage.apps.find((one) => one.name === name);
   if (!used?.memory_bytes.some((value) => value !== null)) return null;
-  const { cpu_percent: cpu, memory_bytes: memory } = used;
-  return h("div", { class: "charts" },
-    chart({ title: "CPU", summary: last(cpu, (value) => `${value.toFixed(1)} % of a core`), step: usage.step_seconds, series: [{ values: cpu, kind: "heartbeats" }] }),
-    chart({ title: "Memory", summary: last(memory, (value) => `${(value / MIB).toFixed(1)} MiB`), step: usage.step_seconds, series: [{ values: memory, kind: "fresh" }] }));
+  const mebibytes = used.memory_bytes.map((bytes) => (bytes === null ? null : bytes / MIB));
+  return [
+    { title: "CPU", values: used.cpu_percent, limit: cpu, text: last(used.cpu_percent, `${cpu} %`), kind: "cpu" },
+    { title: "Memory", values: mebibytes, limit: memory, text: last(mebibytes, `${memory} MiB`), kind: "memory" },
+  ];
 }
 
-function last(values, words) {
+function last(values, limit) {
   const value = values.at(-1) ?? null;
-  return value === null ? "no recent value" : words(value);
+  return value === null ? "no recent value" : `${value.toFixed(1)} of ${limit}`;
 }
+
+// Problems first, then by the state's name.
+const sorting = new Sorting({
+  App: ({ app }) => app.name,
+  State: ({ app }) => `${problem(app) === null ? 1 : 0}${app.state}`,
+  Health: ({ app }) => (app.healthy === null ? null : Number(app.healthy)),
+  Wanted: ({ app }) => app.desired,
+  Image: ({ app }) => app.image,
+  Ports: ({ app }) => app.http_port,
+  Usage: ({ app, usage }) => measured(usage, app)?.[1].values.at(-1), // memory
+}, "App");
 
 export class AppsView {
-  element = h("div", {}, h("h1", {}, "Apps"));
+  title = "Apps";
+  #found = h("p", { class: "found" });
   #content = h("div", {});
-
-  constructor() {
-    this.element.append(this.#content);
-  }
+  element = h("div", {}, h("h1", {}, "Apps"), this.#found, this.#content);
 
   accepts(name) {
     return name === "apps";
@@ -82,23 +108,30 @@ export class AppsView {
 
   async refresh(get) {
     const [{ body: apps }, { body: usage }] = await Promise.all([get("/v1/apps"), get("/v1/usage")]);
-    if (!apps.length) {
-      show(this.#content, h("p", { class: "hint" }, "There is no app on this host."));
-      return;
-    }
-    const columns = ["App", "State", "Health", "Wanted", "Image", "Ports", "Usage"];
-    show(this.#content, h("table", { class: "hosts" },
+    this.#show(apps, usage);
+  }
+
+  #show(apps, usage) {
+    show(this.#found, apps.length ? counts(apps) : "There is no app on this host.");
+    const rows = sorting.sorted(apps.map((app) => ({ app, usage }))).map(row);
+    show(this.#content, apps.length > 0 && h("table", { class: "hosts" },
       h("caption", { class: "hidden" }, "Apps of this host"),
-      h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, apps.map((app) => row(app, usage, columns)))));
+      h("thead", {}, sorting.header(COLUMNS, () => this.#show(apps, usage))),
+      h("tbody", {}, rows)));
   }
 }
 
-function row(app, usage, columns) {
+function counts(apps) {
+  const wrong = apps.filter((app) => problem(app) !== null).length;
+  const stopped = apps.filter((app) => kind(app) === "stopped").length;
+  return [`${count(apps.length)} ${apps.length === 1 ? "app" : "apps"}`, wrong > 0 && `${count(wrong)} with a problem`, stopped > 0 && `${count(stopped)} stopped`].filter(Boolean).join(", ");
+}
+
+function row({ app, usage }) {
   const wrong = problem(app);
   const note = wrong === null && app.message && isNote(app.message) ? sentence(app.message) : null;
-  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300)), note && h("p", { class: "hint" }, clipped(note, 300))], healthWord(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
+  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300)), note && h("p", { class: "hint" }, clipped(note, 300))], healthWord(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageChart(usage, app)];
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `#/app/${encodeURIComponent(app.name)}`, "data-key": app.name }, app.name)),
-    cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));
+    cells.map((cell, index) => h("td", { "data-title": COLUMNS[index + 1] }, cell)));
 }

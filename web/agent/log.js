@@ -47,7 +47,7 @@ export class Log {
     try {
       await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, begin, receive });
     } catch (error) {
-      if (!signal.aborted) this.#show(`\n[${error.message}]`);
+      if (!signal.aborted) this.#show(`\n[The log is interrupted. ${error.message}]`);
     }
     this.#following = null;
   }

@@ -9,23 +9,36 @@ const HEIGHT = 48;
 /** Return a chart of one or more series over the same time, with a caption.
  *
  * `series` are `{values, kind}`; `kind` chooses the colour, and a value of null is a gap.
- * `summary` is the text beside it.
+ * `summary` is the text beside it. The top is `limit`, or the highest value if that is more.
  */
-export function chart({ title, summary, series, step }) {
-  const highest = Math.max(1e-9, ...series.flatMap((one) => one.values));
+export function chart({ title, summary, series, step, limit = 0 }) {
   const length = Math.max(0, ...series.map((one) => one.values.length));
-  const picture = svg(
-    "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: ${summary}` },
-    svg("line", { class: "base", x1: 0, y1: HEIGHT - 0.5, x2: WIDTH, y2: HEIGHT - 0.5 }),
-    series.map((one) => area(one, highest)),
-  );
   return h(
     "figure",
     { class: "chart" },
     h("figcaption", {}, h("span", { class: "chart-title" }, title), h("span", { class: "chart-now" }, summary)),
-    picture,
+    picture(`${title}: ${summary}`, series, limit),
     h("div", { class: "axis" }, h("span", {}, length ? `${duration(length * step)} ago` : ""), h("span", {}, length ? "now" : "")),
+  );
+}
+
+/** Return a chart for a row of a table. Each series has a `text`, in its colour and below it. */
+export function rowChart({ title, series, limit }) {
+  const texts = series.map(({ text, kind }) => h("span", { class: `legend ${kind}` }, text));
+  return h("figure", { class: "row-chart" },
+    picture(`${title}: ${series.map(({ text }) => text).join(", ")}`, series, limit),
+    h("figcaption", {}, texts));
+}
+
+function picture(label, series, limit) {
+  const highest = Math.max(1e-9, limit, ...series.flatMap((one) => one.values));
+  const top = heightOf(limit, highest);
+  return svg(
+    "svg",
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+    limit > 0 && svg("line", { class: "limit", x1: 0, y1: top, x2: WIDTH, y2: top }),
+    svg("line", { class: "base", x1: 0, y1: HEIGHT - 0.5, x2: WIDTH, y2: HEIGHT - 0.5 }),
+    series.map((one) => area(one, highest)),
   );
 }
 
@@ -33,10 +46,13 @@ function area({ values, kind }, highest) {
   const end = Math.max(1, values.length - 1);
   const point = ([index, value]) => {
     const x = (Math.min(Math.max(index, 0), end) / end) * WIDTH;
-    const y = HEIGHT - 1 - (value / highest) * (HEIGHT - 3);
-    return [x.toFixed(1), y.toFixed(1)];
+    return [x.toFixed(1), heightOf(value, highest)];
   };
   return svg("g", { class: `series ${kind}` }, runs(values).map((run) => line(run.map(point))));
+}
+
+function heightOf(value, highest) {
+  return (HEIGHT - 1 - (value / highest) * (HEIGHT - 3)).toFixed(1);
 }
 
 function line(points) {

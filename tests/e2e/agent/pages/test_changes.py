@@ -5,25 +5,37 @@ import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.support.browser.agent_page import AppOnAgent
-from tests.support.browser.tabs import Tabs
+from tests.support.browser.tabs import Tabs, alter
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 
 
-def carry_out(page: Page, name: str) -> None:
-    """Press the button of a change, and the one that confirms it."""
-    button = page.get_by_role("button", name=name, exact=True)
-    button.click()
+def carry_out(page: Page, name: str, *, then: str | None = None) -> None:
+    """Press the button of a change, and the one that confirms it.
+
+    Afterwards ``then`` has the focus, or the button again.
+    """
+    page.get_by_role("button", name=name, exact=True).click()
     page.get_by_role("button", name=f"{name} now").press("Enter")
-    expect(button).to_be_focused()
     expect(page.get_by_text(f"{name} is done.")).to_be_visible()
+    expect(page.get_by_role("button", name=then or name, exact=True)).to_be_focused()
+
+
+def offered(page: Page) -> Locator:
+    """Return the buttons of the changes that are offered."""
+    return page.locator(".buttons > button")
 
 
 def expect_starts(page: Page, count: int) -> None:
     """Wait until the log holds so many starts of the app's command."""
     text = "count => document.querySelector('.log').textContent.split('begin').length - 1 === count"
     page.wait_for_function(text, arg=count)
+
+
+def only_newest(history: list[object]) -> None:
+    """Leave only the newest revision."""
+    del history[1:]
 
 
 def is_of_log(request: Request) -> bool:
@@ -58,19 +70,21 @@ def test_nothing_changes_before_the_confirmation_nor_by_enter_that_is_still_held
     page.keyboard.down("Enter")  # it repeats on the button that has the focus again
     page.keyboard.up("Enter")
     expect(page.get_by_text("Stop is done.")).to_be_visible()
-    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_focused()
 
 
 def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
     app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
 ) -> None:
+    for change in ("start", "rebuild"):
+        assert app.agent.ask("PUT", f"/v1/apps/{app.name}/{change}").status_code == 200
     page = app.sheet(tabs)
     expect_starts(page, 1)
     shown = page.locator("main dl .state").first
-    carry_out(page, "Stop")
+    carry_out(page, "Stop", then="Start")
     expect(shown).to_have_text("exited")
     expect(page.locator(".notice.bad")).to_have_count(0)  # it was stopped on purpose
-    carry_out(page, "Start")
+    carry_out(page, "Start", then="Stop")
     expect(shown).to_have_text("running")
     expect_starts(page, 2)
     docker_client.restart(app.name, timeout=0)
@@ -85,16 +99,20 @@ def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
     expect(log).to_contain_text("begin")
     before = log.inner_text()
     page.route("**/logs?*", lambda route: route.abort())
+    address = app.agent.base_url.rpartition("/")[2]
+    note = (
+        f"[The log is interrupted. {address} does not answer: it, or the network to it, is down.]"
+    )
 
     docker_client.restart(app.name, timeout=0)
 
-    expect(log).to_contain_text("[Failed to fetch]")
+    expect(log).to_contain_text(note)
     for _ in range(2):
         with page.expect_event("requestfailed", is_of_log):
             pass  # the page tries again
     shown = log.inner_text()
     assert shown.startswith(before.rstrip())
-    assert shown.count("[Failed to fetch]") == 1
+    assert shown.count("[The log is interrupted.") == 1
 
 
 def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:
@@ -124,13 +142,13 @@ def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
     def hold(route: Route) -> None:
         held.append(route)
 
-    page.route("**/start", hold)
+    page.route("**/restart", hold)
     page.on("request", lambda request: asked.append(request.url))
 
     def start_and_leave(leave: Locator) -> None:
-        page.get_by_role("button", name="Start", exact=True).click()
-        page.get_by_role("button", name="Start now").click()
-        expect(page.get_by_text("Start is under way")).to_be_visible()
+        page.get_by_role("button", name="Restart", exact=True).click()
+        page.get_by_role("button", name="Restart now").click()
+        expect(page.get_by_text("Restart is under way")).to_be_visible()
         asked.clear()
         leave.click()
         expect(page.get_by_role("heading", name=app.name)).to_have_count(0)
@@ -139,7 +157,7 @@ def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
     with (
         page.expect_response("**/v1/usage"),
         page.expect_response("**/v1/apps"),
-        page.expect_response("**/start"),
+        page.expect_response("**/restart"),
     ):
         held.pop().continue_()
     page.evaluate("() => new Promise(requestAnimationFrame)")
@@ -147,10 +165,56 @@ def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
 
     page.get_by_role("link", name=app.name).click()
     start_and_leave(page.get_by_role("button", name="Log out"))
-    with page.expect_response("**/start"):
+    with page.expect_response("**/restart"):
         held.pop().continue_()
     page.evaluate("() => new Promise(requestAnimationFrame)")
     assert [path for path in asked if "/logs" in path] == []
+
+
+def test_a_sheet_offers_only_what_can_be_done_and_sets_delete_apart(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = app.sheet(tabs)
+    expect(offered(page)).to_have_text(["Stop", "Restart", "Rebuild", "Rollback", "Delete"])
+    delete, rollback = offered(page).last.bounding_box(), offered(page).nth(3).bounding_box()
+    assert delete is not None
+    assert rollback is not None
+    assert delete["x"] - rollback["x"] - rollback["width"] > rollback["width"]
+    colours = [
+        button.evaluate("button => getComputedStyle(button).color")
+        for button in offered(page).all()
+    ]
+    assert colours.count(colours[-1]) == 1
+    path = f"**/v1/apps/{app.name}"
+    stopped = {"state": "exited", "desired": "stopped"}
+    alter(page, path, lambda body: body.update(stopped))
+    expect(offered(page)).to_have_text(["Start", "Rebuild", "Rollback", "Delete"])
+    alter(page, path, lambda body: body.update(state="exited"))
+    expect(offered(page)).to_have_text(["Start", "Stop", "Rebuild", "Rollback", "Delete"])
+    progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
+    alter(page, path, lambda body: body.update(progress=progress))
+    expect(offered(page)).to_have_text(["Stop", "Delete"])
+    page.unroute(path)
+    alter(page, f"{path}/history", only_newest)
+    expect(offered(page)).to_have_text(["Stop", "Restart", "Rebuild", "Delete"])
+    page.evaluate("() => { location.hash = '#/app/unknown'; }")
+    expect(page.locator(".notice")).to_contain_text("unknown")
+    expect(offered(page)).to_have_count(0)
+
+
+def test_a_change_without_an_answer_is_explained(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    address = app.agent.base_url.rpartition("/")[2]
+    down = f"{address} does not answer: it, or the network to it, is down."
+    page.route("**/restart", lambda route: route.abort())
+    page.route("**/rebuild?*", lambda route: route.abort())
+    page.get_by_role("button", name="Rebuild", exact=True).click()
+    expect(page.locator(".notice.bad")).to_have_text(down)
+    page.get_by_role("button", name="Restart", exact=True).click()
+    page.get_by_role("button", name="Restart now").click()
+    expect(page.locator(".notice.bad")).to_have_text(
+        f"{down} What was begun is finished or undone; the page shows which when the agent answers."
+    )
 
 
 def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:

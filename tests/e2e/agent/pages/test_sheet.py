@@ -5,7 +5,7 @@ from typing import Any
 
 import docker
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser.agent_page import AppOnAgent, log_in
 from tests.support.browser.tabs import Tabs, alter, overflows, reload, serious_findings
@@ -15,6 +15,13 @@ pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
+LINES = """
+cells => cells.map((cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set(Array.from(range.getClientRects(), (rect) => Math.round(rect.top))).size;
+})
+"""
 TICK = re.compile(r"tick-(\d+)")
 
 
@@ -22,6 +29,11 @@ def last_tick(page: Page) -> int:
     """Return the last time that the app has logged."""
     expect(page.get_by_role("log")).to_contain_text(TICK)
     return int(TICK.findall(page.get_by_role("log").inner_text())[-1])
+
+
+def height_of(line: Locator) -> float:
+    """Return how high a line of a chart begins above its base."""
+    return 47 - float(str(line.get_attribute("points")).split(" ", 1)[0].split(",")[1])
 
 
 def expect_later_tick(page: Page, last: int) -> None:
@@ -212,6 +224,83 @@ def test_a_note_on_an_app_that_is_well_is_not_shown_as_a_problem(
     assert serious_findings(page) == []
 
 
+def test_only_the_last_events_are_listed_until_more_are_asked_for(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    def many(events: Any) -> None:
+        message = "container-with-a-long-name " * 5
+        events[:] = [events[0] | {"action": "restart", "message": message} for _ in range(300)]
+
+    page = app.sheet(tabs)
+    alter(page, f"**/v1/apps/{app.name}/events", many)
+    rows = page.get_by_role("table", name="Events").locator("tbody tr")
+    more = page.get_by_role("button", name="Show 100")
+    expect(more).to_have_attribute("aria-expanded", "false")
+    expect(rows).to_have_count(10)
+    expect(page.locator(".card", has=more)).to_contain_text("The last 10 of 300.")
+    for cell in ("Time", "What", "By"):  # no word is cut in two
+        heights = rows.locator(f"[data-title={cell}]").evaluate_all(LINES)
+        assert set(heights) == {1}
+    more.press("Enter")
+    expect(rows).to_have_count(100)
+    page.get_by_role("button", name="Show fewer").press("Enter")
+    expect(rows).to_have_count(10)
+    expect(more).to_be_focused()
+
+
+def test_the_title_names_app_and_host_and_a_link_leads_to_the_host_at_its_registry(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = app.sheet(tabs)
+    hostname = app.agent.ask("GET", "/access").json()["hostname"]
+    rest = f"{hostname} \N{MIDDLE DOT} Rollcall agent"
+    expect(page).to_have_title(f"{app.name} \N{MIDDLE DOT} {rest}")
+    registries = page.get_by_role("navigation", name="Registries").get_by_role("link")
+    expect(registries).to_have_count(0)  # this agent reports to none
+    urls = ["http://127.0.0.2:7655", "https://registry.test/rollcall"]
+    alter(page, "**/access", lambda access: access.update(registries=urls))
+    page.evaluate("() => { location.hash = '#/apps'; }")
+    reload(page)
+    expect(page).to_have_title(f"Apps \N{MIDDLE DOT} {rest}")
+    expect(registries).to_have_text(["Registry 127.0.0.2:7655", "Registry registry.test"])
+    found = [link.get_attribute("href") for link in registries.all()]
+    assert found == [f"{url}/#/host/{hostname}" for url in urls]
+    assert serious_findings(page) == []
+
+
+def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    def four(apps: Any) -> None:
+        texts = {"labels": [], "description": "", "message": None}
+        one = apps[0] | {"state": "running", "desired": "running"} | texts
+        apps[:] = [
+            one | {"name": "a", "http_port": 4},
+            one | {"name": "b", "http_port": 3, "desired": "stopped", "state": "exited"},
+            one | {"name": "c", "http_port": 20, "state": "exited"},
+            one | {"name": "d", "http_port": 1, "healthy": True},
+        ]
+
+    page = log_in(tabs, app.agent)
+    alter(page, "**/v1/apps", four)
+    expect(page.locator(".found")).to_have_text("4 apps, 1 with a problem, 1 stopped")
+    names = page.locator("table.hosts tbody th")
+    expect(names).to_have_text(["a", "b", "c", "d"])
+    for column, order in (
+        ("State", "cbad"),
+        ("Ports", "dbac"),
+        ("Ports", "cabd"),
+        ("Health", "dabc"),
+        ("App", "abcd"),
+    ):
+        page.get_by_role("button", name=column).click()
+        expect(names).to_have_text(list(order))
+    page.set_viewport_size({"width": 360, "height": 740})
+    expect(page.get_by_role("button", name="State")).to_be_visible()
+    assert not overflows(page)
+    assert serious_findings(page) == []
+
+
 def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs) -> None:
     def hour(usage: Any) -> None:
         memory = [None] * 10 + [2**20] * 20 + [None] * 5 + [2**21] + [None] * 4 + [2**21] * 20
@@ -220,7 +309,8 @@ def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs
 
     page = app.sheet(tabs)
     alter(page, "**/v1/usage", hour)
-    chart = page.get_by_role("img", name="Memory: 2.0 MiB")
+    memory_limit, cpu_limit = app.record()["memory"], app.record()["cpu"]
+    chart = page.get_by_role("img", name=f"Memory: 2.0 of {memory_limit} MiB")
     expect(chart).to_be_visible()
     lines = [
         [float(point.split(",")[0]) for point in str(line.get_attribute("points")).split()]
@@ -232,6 +322,18 @@ def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs
     for (left, right), expected in zip(ends, [(10, 29), (34.5, 35.5), (40, 59)], strict=True):
         assert (left, right) == pytest.approx(expected, abs=0.1)
     expect(page.get_by_role("img", name="CPU: no recent value")).to_be_visible()
+    # The top of a chart is the limit.
+    share = memory_limit / 2
+    assert height_of(chart.locator("polyline").last) == pytest.approx(45 / share, abs=0.1)
+    page.get_by_role("link", name="Apps").click()
+    row = page.get_by_role("row", name=app.name).get_by_role("img")
+    expect(row).to_have_count(1)
+    words = f"Last hour: CPU no recent value, Memory 2.0 of {memory_limit} MiB"
+    expect(row).to_have_attribute("aria-label", words)
+    assert height_of(row.locator(".cpu polyline").first) == pytest.approx(
+        45 * 1.5 / cpu_limit, abs=0.1
+    )
+    assert height_of(row.locator(".memory polyline").last) == pytest.approx(45 / share, abs=0.1)
 
 
 def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
@@ -241,12 +343,6 @@ def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
     last = last_tick(page)
     expect_later_tick(page, last)
     connection = page.locator("#connection")
-    expect(connection).to_contain_text("The agent does not answer since")
-    expect(page.get_by_role("heading", name=app.name)).to_be_visible()  # what it knew stays
-    last = last_tick(page)
-    app.agent.start()
-    expect(connection).to_have_text("Live")
-    expect_later_tick(page, last)
     app.agent.freeze()
     try:
         expect(connection).to_contain_text("The agent does not answer since")
@@ -254,3 +350,9 @@ def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
         app.agent.resume()
     expect(connection).to_have_text("Live")
     app.agent.kill()
+    expect(connection).to_contain_text("The agent does not answer since")
+    expect(page.get_by_role("heading", name=app.name)).to_be_visible()  # what it knew stays
+    last = last_tick(page)
+    app.agent.start()
+    expect(connection).to_have_text("Live")
+    expect_later_tick(page, last)
