@@ -6,6 +6,7 @@ import { age, card, hostLink, table } from "./parts.js";
 import { charts } from "./summary.js";
 
 export class RegistryView {
+  title = "Registry";
   #content = h("div", { class: "sheet" });
 
   constructor() {

@@ -17,6 +17,7 @@ export class HostView {
 
   constructor(hostname) {
     this.#hostname = hostname;
+    this.title = clipped(hostname, 100);
     this.element = h("div", {}, h("p", { class: "crumbs" }, h("a", { href: "#/hosts" }, "Hosts")), h("h1", { class: "hostname" }, hostname), this.#state, this.#content);
   }
 

@@ -1,12 +1,21 @@
 // The list of hosts: search, filters and pages, all of which the registry does.
 
 import { clipped, h, show } from "../common/dom.js";
+import { Sorting } from "../common/sorting.js";
 import { count } from "../common/times.js";
 import { summary } from "./summary.js";
-import { age, hostLink, runningApps, state } from "./parts.js";
+import { age, appsWrong, hostLink, plainHeader, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
 const LABELS = 4;
+const COLUMNS = ["State", "Host", "Last heard", "Labels", "Apps", "Agent"];
+const sorting = new Sorting({
+  State: ({ isStale }) => Number(!isStale),
+  Host: ({ node }) => node.hostname,
+  "Last heard": ({ node }) => -node.last_update,
+  Apps: ({ node }) => (node.kv["apps.total"] === undefined ? null : -appsWrong(node.kv)),
+  Agent: ({ node }) => node.kv["agent.version"],
+}, "Host");
 // Each with the parameter of its filter.
 const STATES = [["All"], ["Fresh", "stale", "false"], ["Stale", "stale", "true"], ["Apps down", "apps_down", "true"]];
 const FILTERS = ["search", "label", "kv", "stale", "apps_down"];
@@ -17,11 +26,13 @@ const FIELDS = [
 ];
 
 export class HostsView {
+  title = "Hosts";
   #query;
   #refresh;
   #summary = h("div", { class: "summary" });
   #clear = h("button", { type: "button", onclick: () => this.#clearAll() }, "Clear filters");
   #found = h("p", { class: "found", role: "status" });
+  #head = h("thead");
   #rows = h("tbody");
   #pages = h("nav", { class: "pages", "aria-label": "Pages" });
   #states = h("div", { class: "states", role: "group", "aria-label": "State" });
@@ -42,7 +53,7 @@ export class HostsView {
       this.#found,
       h("table", { class: "hosts" },
         h("caption", { class: "hidden" }, "Hosts"),
-        h("thead", {}, h("tr", {}, ["State", "Host", "Last heard", "Labels", "Apps", "Agent"].map((text) => h("th", { scope: "col" }, text)))),
+        this.#head,
         this.#rows),
       this.#pages,
     );
@@ -93,29 +104,43 @@ export class HostsView {
   }
 
   #showPage(page) {
-    const last = `${page.text}${Array.from(this.#stale).join()}${location.hash}`;
+    const last = `${page.text}${Array.from(this.#stale).join()}${location.hash}${JSON.stringify(this.#status.nodes)}`;
     if (last !== this.#last) {
       this.#last = last;
       this.#replaceRows(page);
     }
+    this.#showAges();
+  }
+
+  #showAges() {
     const { now } = this.#status;
     for (const cell of this.#rows.querySelectorAll("[data-heard]")) cell.textContent = age(now - Number(cell.dataset.heard));
   }
 
   #replaceRows(page) {
     const nodes = page.body;
-    const filtered = isFiltered(this.#query);
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
-    const more = next ? " on this page" : "";
-    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(this.#query, this.#status);
-    show(this.#rows, nodes.map((node) => row(node, this.#query.get("stale") === "true" || this.#stale.has(node.hostname))));
+    const before = this.#before();
+    this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && total(this.#query, this.#status), this.#query) : emptyText(this.#query, this.#status);
+    const rows = nodes.map((node) => ({ node, isStale: this.#query.get("stale") === "true" || this.#stale.has(node.hostname) }));
+    // The registry sorts by hostname, so the rows of one page of several cannot be sorted otherwise.
+    const isWhole = !next && !this.#query.get("after");
+    show(this.#head, isWhole ? sorting.header(COLUMNS, () => this.#replaceRows(page)) : plainHeader(COLUMNS));
+    show(this.#rows, (isWhole ? sorting.sorted(rows) : rows).map(row));
     show(this.#pages,
       this.#query.get("after") && h("a", { href: this.#address("after", ""), "data-key": "first" }, "First page"),
-      next && h("a", { href: this.#address("after", decodeURIComponent(next[1])), "data-key": "next" }, "Next page"));
+      next && h("a", { href: `${this.#address("after", decodeURIComponent(next[1]))}&before=${before + nodes.length}`, "data-key": "next" }, "Next page"));
+    this.#showAges();
+  }
+
+  // How many hosts are on the pages before this one.
+  #before() {
+    const text = this.#query.get("before") ?? "";
+    return this.#query.get("after") && /^[0-9]{1,9}$/.test(text) ? Number(text) : 0;
   }
 
   #field([name, label, hint]) {
-    const input = h("input", { id: `filter-${name}`, type: "search", placeholder: hint, autocomplete: "off", spellcheck: "false", maxlength: 300, oninput: () => this.#set(name, input.value) });
+    const input = h("input", { id: `filter-${name}`, type: "search", placeholder: hint, autocomplete: "off", spellcheck: "false", maxlength: 300, "aria-keyshortcuts": name === "search" && "/", oninput: () => this.#set(name, input.value) });
     input.value = this.#query.get(name) ?? "";
     this.#inputs.set(name, input);
     return h("div", { class: `field field-${name}` }, h("label", { for: input.id }, label), input);
@@ -151,11 +176,23 @@ export class HostsView {
 
   #address(name, value) {
     const query = new URLSearchParams(this.#query);
-    query.delete("after");
-    query.delete(name);
+    for (const other of ["after", "before", name]) query.delete(other);
     if (value) query.set(name, value);
     return `#/hosts${query.size ? `?${query}` : ""}`;
   }
+}
+
+function foundText(shown, before, total, query) {
+  if (total === null && !before) return `${count(shown)} ${shown === 1 ? "host" : "hosts"}${isFiltered(query) ? " found" : ""}`;
+  const last = before + shown;
+  return `Hosts ${count(before + 1)} to ${count(last)} of ${total === null ? count(last) : total > last ? count(total) : `more than ${count(last)}`}`;
+}
+
+// How many hosts there are on all pages; 0 if the registry has not counted them.
+function total(query, { nodes }) {
+  const set = FILTERS.filter((name) => query.get(name)).map((name) => `${name}=${query.get(name)}`);
+  const counted = { "": nodes.total, "stale=true": nodes.stale, "stale=false": nodes.fresh, "apps_down=true": nodes.apps_down };
+  return counted[set.join("&")] ?? 0;
 }
 
 function isFiltered(query) {
@@ -174,7 +211,7 @@ function emptyText(query, status) {
   return status.nodes.total ? "No host on this page." : "No host has reported yet. Start an agent with this registry in its settings.";
 }
 
-function row(node, isStale) {
+function row({ node, isStale }) {
   const { kv, labels, hostname } = node;
   const shown = labels.filter((label) => !label.startsWith("prometheus:")).concat(labels.filter((label) => label.startsWith("prometheus:")));
   return h(

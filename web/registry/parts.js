@@ -34,6 +34,11 @@ export function runningApps(kv, total) {
   ];
 }
 
+/** Return how many apps of a host are down or unhealthy. */
+export function appsWrong(kv) {
+  return appsDown(kv) + (Number(kv["apps.unhealthy"]) || 0);
+}
+
 /** Return how many apps of a host do not run though nobody stopped them, as far as its keys and values tell. */
 export function appsDown(kv) {
   const down = Number(kv["apps.total"]) - Number(kv["apps.running"]) - appsStopped(kv);
@@ -46,15 +51,22 @@ function appsStopped(kv) {
   return Number.isSafeInteger(stopped) ? Math.max(0, stopped) : 0;
 }
 
-/** Return a table; `rows` are arrays of cells, the first of which names its row. */
-export function table(caption, columns, rows) {
+/** Return a table; `rows` are arrays of cells, the first of which names its row.
+ *
+ * `header` returns the row of the columns' names. */
+export function table(caption, columns, rows, header = plainHeader) {
   return h(
     "table",
     {},
     h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", {}, header(columns)),
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, index) => (index === 0 ? h("th", { scope: "row" }, cell) : h("td", { "data-title": columns[index] }, cell)))))),
   );
+}
+
+/** Return the row of the columns' names. */
+export function plainHeader(columns) {
+  return h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)));
 }
 
 /** Return a card with a heading. */

@@ -1,12 +1,20 @@
 // The services, their targets, and who scrapes them.
 
 import { clipped, h, show } from "../common/dom.js";
+import { Sorting } from "../common/sorting.js";
 import { count } from "../common/times.js";
 import { age, table } from "./parts.js";
 
 const ROWS = 200;
+const sorting = new Sorting({
+  Service: ({ service }) => service,
+  Hosts: ({ nodes }) => nodes,
+  Targets: ({ targets }) => targets,
+  "Scraped by": ({ scrapers }) => scrapers.length,
+}, "Service");
 
 export class ServicesView {
+  title = "Services";
   #services = null;
   #now = 0;
   #table = h("div");
@@ -14,7 +22,7 @@ export class ServicesView {
   #last = "";
 
   constructor(_rest, query) {
-    this.#search = h("input", { id: "service-search", type: "search", autocomplete: "off", spellcheck: "false", oninput: () => this.#show() });
+    this.#search = h("input", { id: "service-search", type: "search", "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false", oninput: () => this.#show() });
     this.element = h("div", {}, h("h1", {}, "Services"),
       h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, h("div", { class: "field" }, h("label", { for: "service-search" }, "Search"), this.#search)),
       this.#table);
@@ -45,10 +53,10 @@ export class ServicesView {
   #show() {
     if (this.#services === null) return;
     const text = this.#search.value.trim().toLowerCase();
-    const found = this.#services.filter(({ service }) => service.toLowerCase().includes(text));
+    const found = sorting.sorted(this.#services.filter(({ service }) => service.toLowerCase().includes(text)));
     show(this.#table,
       found.length
-        ? table("Services", ["Service", "Hosts", "Targets", "Scraped by"], found.slice(0, ROWS).map((service) => this.#row(service)))
+        ? table("Services", ["Service", "Hosts", "Targets", "Scraped by"], found.slice(0, ROWS).map((service) => this.#row(service)), (columns) => sorting.header(columns, () => this.#show()))
         : h("p", { class: "hint" }, this.#services.length ? "No service matches." : "No host has a label that names a service."),
       found.length > ROWS && h("p", { class: "hint" }, `and ${count(found.length - ROWS)} more: search for them`));
   }

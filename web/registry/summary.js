@@ -6,6 +6,9 @@ import { count, duration } from "../common/times.js";
 
 const LATER = "the first value comes a minute after the start";
 
+// The registry remembers no more.
+const MOST_REFUSED = 100;
+
 /** Return the tiles and charts of a status. */
 export function summary({ nodes, refused, history, stale_after_seconds: limit }) {
   return [
@@ -13,8 +16,8 @@ export function summary({ nodes, refused, history, stale_after_seconds: limit })
       tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false", `Heard in the last ${duration(limit)}`),
       tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not heard for more than ${duration(limit)}`),
       nodes.held > 0 && tile("held", nodes.held, "held", "#/hosts?stale=true", "Stale hosts that are due to be forgotten, and stay since so many fell silent together"),
-      tile("down", nodes.apps_down, "apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
-      tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused")),
+      tile("down", nodes.apps_down, "with apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
+      tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused", refused.length >= MOST_REFUSED)),
     ...charts(history),
   ];
 }
@@ -28,6 +31,6 @@ export function charts({ step_seconds: step, heartbeats, fresh, stale }) {
   ];
 }
 
-function tile(kind, number, text, href, title) {
-  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, title, "data-key": `tile ${kind}` }, h("strong", {}, count(number)), h("span", {}, text));
+function tile(kind, number, text, href, title, isMore = false) {
+  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, title, "data-key": `tile ${kind}` }, h("strong", {}, count(number), isMore && "+"), h("span", {}, `${number === 1 ? "host" : "hosts"} ${text}`));
 }

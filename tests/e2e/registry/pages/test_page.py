@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
@@ -22,7 +22,9 @@ from tests.support.daemons import Daemons
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
 LINE = 20  # pixels
-IS_CUT = "element => element.scrollWidth > element.clientWidth"
+HEIGHTS = "elements => elements.map(element => element.getBoundingClientRect().height)"
+TOPS = "elements => elements.map(element => element.getBoundingClientRect().top)"
+ARE_CUT = "elements => elements.map(element => element.scrollWidth > element.clientWidth)"
 VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
 AGENT = {
     "agent.id": "1",
@@ -153,7 +155,7 @@ def test_each_key_press_in_a_filter_asks_once_and_waits_for_no_timer(
         page.get_by_role("button", name=button).click()
         expect(page.get_by_role("button", pressed=True)).to_have_text(button)
         expect(table.locator("tr")).to_have_count(found)
-    page.locator(".tile.down", has_text="1apps down").click()
+    page.locator(".tile.down", has_text="1host with apps down").click()
     expect(page.get_by_role("button", pressed=True)).to_have_text("Apps down")
     expect(table.locator("tr")).to_have_count(1)
     assert hosts(page) == ["web-1"]
@@ -289,8 +291,6 @@ def test_the_page_says_that_the_registry_is_away_and_goes_on_when_it_is_back(
     post(registry, "web-1", LABELS, AGENT)
     page = log_in(tabs, registry)
     connection = page.locator("#connection")
-    expect(connection).to_contain_text("does not answer since")
-    assert hosts(page) == ["web-1"]  # what it knew stays
     registry.freeze()
     try:
         expect(connection).to_contain_text("The registry does not answer since")
@@ -298,10 +298,135 @@ def test_the_page_says_that_the_registry_is_away_and_goes_on_when_it_is_back(
         registry.resume()
     expect(connection).to_have_text("Live")
     registry.kill()
+    expect(connection).to_contain_text("does not answer since")
+    assert hosts(page) == ["web-1"]  # what it knew stays
     registry.start()
     post(registry, "web-2", [], {})
     expect(connection).to_have_text("Live")
     expect(page.locator("table.hosts tbody tr")).to_have_count(2)
+
+
+def test_a_list_in_pages_says_which_of_how_many_hosts_are_shown(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    for number in range(102):
+        apps = {"apps.total": "1", "apps.running": str(number % 2)}
+        post(registry, f"web-{number:03}", ["zone:a"], apps)
+    page = log_in(tabs, registry)
+    found = page.locator(".found")
+    expect(found).to_have_text("Hosts 1 to 50 of 102")
+    expect(page.locator(".tile.down")).to_have_text("51hosts with apps down")
+    expect(page.locator("th button")).to_have_count(0)  # the other pages would not be sorted
+    page.get_by_role("link", name="Next page").click()
+    expect(found).to_have_text("Hosts 51 to 100 of 102")
+    page.get_by_role("link", name="Next page").click()
+    expect(found).to_have_text("Hosts 101 to 102 of 102")
+    reload(page)
+    expect(found).to_have_text("Hosts 101 to 102 of 102")
+    page.get_by_role("link", name="First page").click()
+    expect(found).to_have_text("Hosts 1 to 50 of 102")
+    page.get_by_role("button", name="Apps down").click()
+    expect(found).to_have_text("Hosts 1 to 50 of 51")
+    page.get_by_label("Search").fill("web")
+    expect(found).to_have_text("Hosts 1 to 50 of more than 50")
+    page.get_by_role("link", name="Next page").click()
+    expect(found).to_have_text("Hosts 51 to 51 of 51")
+    page.get_by_label("Search").fill("web-00")
+    expect(found).to_have_text("5 hosts found")
+
+
+def test_the_lists_of_hosts_and_services_are_sorted_by_their_columns(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    for name, down, labels in (
+        ("web-1", 0, ["prometheus:web"]),
+        ("web-2", 2, ["prometheus:mail", "prometheus:web"]),
+        ("web-3", 1, []),
+    ):
+        kv = {"apps.total": "3", "apps.running": str(3 - down), "agent.version": f"{down}.0"}
+        post(registry, name, labels, kv)
+    page = log_in(tabs, registry)
+    table = page.locator("table.hosts tbody")
+    expect(table.locator("tr")).to_have_count(3)
+    tab_to(page, "Apps")
+    page.keyboard.press("Enter")
+    expect(table.locator("th")).to_have_text(["web-2", "web-3", "web-1"])
+    expect(page.get_by_role("button", name="Apps", exact=True)).to_be_focused()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Apps")
+    page.keyboard.press("Enter")
+    expect(table.locator("th")).to_have_text(["web-1", "web-3", "web-2"])
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Apps")
+    post(registry, "web-0", [], {})  # it says nothing of apps, so it is last
+    expect(table.locator("th")).to_have_text(["web-1", "web-3", "web-2", "web-0"])
+    assert serious_findings(page) == []
+    page.get_by_role("link", name="Services").click()
+    services = page.locator("table tbody th")
+    expect(services).to_have_text(["mail", "web"])
+    page.get_by_role("button", name="Hosts").click()
+    page.get_by_role("button", name="Hosts").click()
+    expect(services).to_have_text(["web", "mail"])
+    page.get_by_role("link", name="Hosts", exact=True).click()  # the order stays
+    expect(table.locator("th")).to_have_text(["web-1", "web-3", "web-2", "web-0"])
+
+
+def test_each_view_has_a_title_and_a_slash_leads_to_the_search(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+    search = page.get_by_label("Search")
+    for view, title in (
+        ("#/hosts", "Hosts"),
+        ("#/services", "Services"),
+        ("#/registry", "Registry"),
+        ("#/host/web-1", "web-1"),
+    ):
+        page.evaluate("view => { location.hash = view; }", view)
+        expect(page).to_have_title(f"{title} \N{MIDDLE DOT} Rollcall registry")
+        page.keyboard.press("/")
+        if view in {"#/hosts", "#/services"}:
+            expect(search).to_be_focused()
+            page.keyboard.type("a/b")
+            expect(search).to_have_value("a/b")
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_title("Rollcall registry")
+
+
+def test_an_answer_that_is_lost_or_wrong_ends_no_refresh(daemons: Daemons, tabs: Tabs) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+    connection = page.locator("#connection")
+    alter(page, "**/status", lambda status: status.pop("nodes"))
+    expect(connection).to_contain_text("This page cannot show the answer of the registry")
+    page.unroute("**/status")
+    expect(connection).to_have_text("Live")
+    page.route("**/status", lambda route: route.fulfill(status=502, body="<html>Bad gateway"))
+    expect(connection).to_have_text("HTTP status 502 without a message: a proxy may have sent it.")
+    page.unroute("**/status")
+    expect(connection).to_have_text("Live")
+    # The network has lost a request: nothing comes.
+    page.clock.install()
+    reload(page)
+    expect(connection).to_have_text("Live")
+    lost: list[Route] = []
+
+    def lose_one(route: Route) -> None:
+        if lost:
+            route.continue_()
+        else:
+            lost.append(route)
+
+    page.route("**/status", lose_one)
+    with page.expect_request("**/status"):
+        page.clock.fast_forward(4_000)
+    page.clock.fast_forward(6_000)
+    expect(connection).to_contain_text("The registry does not answer since")
+    page.clock.fast_forward(40_000)
+    expect(connection).to_have_text("Live")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -325,23 +450,16 @@ def test_all_views_are_accessible_and_fit_a_telephone(
         assert serious_findings(page) == []
         assert not overflows(page)
         if view == "#/hosts":
-            assert top(page, "table.hosts") < top(page, ".chart >> nth=0")
-            tiles = page.locator(".tile span").all()
-            assert {round(height(tile) / LINE) for tile in tiles} == {1}
-            assert all(not tile.evaluate(IS_CUT) for tile in page.locator(".tile").all())
+            assert top(page, "table.hosts") < top(page, ".chart")
+            heights = page.locator(".tile span").evaluate_all(HEIGHTS)
+            assert {round(height / LINE) for height in heights} == {1}
+            assert page.locator(".tile").evaluate_all(ARE_CUT) == [False] * len(heights)
             # State, host and time are one line.
             assert abs(top(page, ".state.fresh") - top(page, "td[data-heard]")) < LINE / 2
 
 
-def height(element: Locator) -> float:
-    """Return how high an element is."""
-    box = element.bounding_box()
-    assert box is not None
-    return box["height"]
-
-
 def top(page: Page, selector: str) -> float:
     """Return where an element begins, from the top of the page."""
-    box = page.locator(selector).bounding_box()
-    assert box is not None
-    return box["y"]
+    # In one step, since the page makes its elements anew every few seconds.
+    tops: list[float] = page.locator(selector).evaluate_all(TOPS)
+    return tops[0]
