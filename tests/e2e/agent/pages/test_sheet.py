@@ -272,7 +272,7 @@ def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(
     app: AppOnAgent, tabs: Tabs
 ) -> None:
     def four(apps: Any) -> None:
-        texts = {"labels": [], "description": "", "message": None}
+        texts: dict[str, Any] = {"labels": [], "description": "", "message": None}
         one = apps[0] | {"state": "running", "desired": "running"} | texts
         apps[:] = [
             one | {"name": "a", "http_port": 4},
