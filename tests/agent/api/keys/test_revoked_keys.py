@@ -43,9 +43,15 @@ class EndlessEngine(FakeEngine):
         self.more = asyncio.Event()
 
     async def logs(
-        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+        self,
+        container_id: str,
+        *,
+        tail: int | None,
+        since: float | None,
+        follow: bool,
+        timestamps: bool,
     ) -> AsyncGenerator[bytes]:
-        del tail, since, follow
+        del tail, since, follow, timestamps
         self._find(container_id)
         yield b"a line\n"
         await self.more.wait()
