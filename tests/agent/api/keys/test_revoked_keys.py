@@ -49,7 +49,7 @@ class EndlessEngine(FakeEngine):
         tail: int | None,
         since: float | None,
         follow: bool,
-        timestamps: bool,
+        timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         del tail, since, follow, timestamps
         self._find(container_id)
