@@ -47,7 +47,8 @@ NEXT_STEPS: dict[type[Exception], str] = {
     TooSlow: NOT_REACHED_STEP,
 }
 AGENT_KEY_STEP = (
-    "use a key that the agent knows: rollcall context set --key-file FILE, or --agent-key-file FILE"
+    "use a key of the agent that may do this: rollcall context set --agent-secret-file FILE,"
+    " or --agent-key-file FILE"
 )
 # An answer of 502 to 504 is about the engine of the agent, or about what is in front of it.
 AGENT_STEPS: dict[int, str] = {

@@ -127,13 +127,20 @@ def _normalised(hosts: Sequence[str]) -> list[str]:
 
 
 async def ask_all(nodes: Sequence[Node], ask: Callable[[Node], Awaitable[T]]) -> list[Outcome[T]]:
-    """Ask a bounded number of nodes at a time; return an outcome for each, in order."""
+    """Ask a bounded number of nodes at a time; return an outcome for each, in order.
+
+    Raises:
+        WrongUsage: the context cannot be used, whichever host is asked.
+
+    """
     limit = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def one(node: Node) -> Outcome[T]:
         async with limit:
             try:
                 return Outcome(node, value=await ask(node))
+            except WrongUsage:
+                raise
             except (AgentError, CommandError) as error:
                 return Outcome(node, error=str(error), status=_status(error))
 

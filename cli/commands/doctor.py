@@ -18,7 +18,7 @@ from cli.doctor.findings import (
     level_of,
 )
 from cli.doctor.targets import target_findings
-from cli.errors import FAILED, NotReached
+from cli.errors import FAILED, NotReached, WrongUsage
 from cli.output.form import Format
 from cli.output.program import steps_of, typed
 from cli.output.staleness import causes, gone, limit, silence
@@ -84,7 +84,12 @@ async def _examined(session: Session) -> list[Finding]:
         findings += _reported([node for node in nodes if node.hostname not in silent])
     findings += await target_findings(session, nodes)
     findings += await _certificate(session)
-    return [*findings, *await agent_findings(session, nodes, silent, registry_offset=offset)]
+    try:
+        findings += await agent_findings(session, nodes, silent, registry_offset=offset)
+    except WrongUsage as error:
+        text = session.in_context(f"no agent was asked: {error}; next: {error.hint}")
+        findings.append(Finding("warning", "agents", text))
+    return findings
 
 
 def _clock(offset: float) -> Finding:

@@ -1,4 +1,4 @@
-"""`login` and `context`: which registry is asked, and with which key."""
+"""`login`, `context` and `agent-key`: which registry is asked, and with which keys."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from functools import partial
 from getpass import getpass
 from pathlib import Path
 from tempfile import mkstemp
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -23,19 +24,28 @@ from cli.connections.advice import (
     check_url,
     failed_login,
 )
-from cli.connections.contexts import Context, Contexts
-from cli.connections.keys import VARIABLE, checked_key, key_source
+from cli.connections.contexts import AGENT_KEYS, Context, Contexts, agent_keys_fault
+from cli.connections.keys import VARIABLE, checked_key, derived_agent_key, key_source
 from cli.connections.session import Session
-from cli.connections.trust import is_local
+from cli.connections.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
 from cli.errors import WrongUsage
-from cli.options import FILE, together
+from cli.options import FILE, host_argument, together
+from cli.output.program import typed
 from cli.run import FormCommand, HelpfulCommand, session_of
 from registry.client.errors import RegistryError
+from registry.message import HostnameInvalid, normalise_hostname
 
 NO_NAME = "a name is never allowed: it may resolve to anything"
+AGENT_FIELD = re.compile(r"agent_\w+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 name_argument = click.argument(
     "name", metavar="NAME", help="The context.", shell_complete=complete_contexts
+)
+agent_secret_option = click.option(
+    "--agent-secret-file",
+    type=FILE,
+    metavar="FILE",
+    help="The key of each agent is derived from the secret in this file, with mode 0600.",
 )
 access_options = together(
     click.option("--ca", type=FILE, metavar="FILE", help="Trust only these CAs."),
@@ -45,6 +55,7 @@ access_options = together(
         "--key-file", type=FILE, metavar="FILE", help="The key is in this file, with mode 0600."
     ),
     click.option("--key-command", metavar="COMMAND", help="This command prints the key."),
+    agent_secret_option,
     click.option(
         "--agent-key-file",
         type=FILE,
@@ -52,10 +63,15 @@ access_options = together(
         help="The keys of the agents are here, where {hostname} stands for the name of a host.",
     ),
     click.option(
+        "--agent-key",
+        type=click.Choice(["same"]),
+        help="Agents get the key of the registry; it and they are at loopback addresses.",
+    ),
+    click.option(
         "--allow-plain",
         multiple=True,
         metavar="ADDRESS[/PREFIX]",
-        help="Also send the key there without TLS, where anybody on the way can read it.",
+        help="Also send a key there without TLS, where anybody on the way can read it.",
     ),
 )
 
@@ -75,27 +91,31 @@ def login(
     certificate_key: Path | None,
     key_file: Path | None,
     key_command: str | None,
+    agent_secret_file: Path | None,
     agent_key_file: Path | None,
+    agent_key: Literal["same"] | None,
     allow_plain: tuple[str, ...],
 ) -> None:
     """Ask the registry at URL from now on, and remember where its key is.
 
     Without --key-file and --key-command, the key is taken from $ROLLCALL_KEY at each command, or
     else asked for now and kept in a file of its own. The registry is asked once, so that a mistake
-    shows here.
+    shows here. Agents get keys of their own; without an option that names them, no agent is
+    contacted.
 
     Examples:
-        rollcall login https://registry.example.com:7655 --ca ca.crt --key-file ops.key
+        rollcall login https://registry:7655 --ca ca.crt --key-file ops --agent-secret-file agents
 
-        rollcall login http://127.0.0.1:7655 --key-file var/ops.key
+        rollcall login https://registry:7655 --ca ca.crt --key-file ops --agent-key-file {hostname}
 
-        rollcall login https://registry:7655 --key-file ops --agent-key-file {hostname}/ops --ca ca
+        rollcall login http://127.0.0.1:7655 --key-file var/ops.key --agent-key same
 
     """
     session = session_of(ctx)
     if NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     _check_one(key_file, key_command)
+    agents = _keys_of_agents(agent_secret_file, agent_key_file, agent_key)
     session.file.load()  # a file that cannot be used is told before the key is asked for
     try:
         context = Context(
@@ -105,7 +125,7 @@ def login(
             certificate_key=_absolute(certificate_key),
             key_file=_absolute(key_file),
             key_command=key_command,
-            agent_key_file=_absolute(agent_key_file),
+            **agents,
             allow_plain=list(allow_plain),
         )
     except ValueError as error:
@@ -116,6 +136,7 @@ def login(
         check_key_file(attempt, session.environment)
     asyncio.run(check_url(attempt))
     check_tls_files(attempt)
+    _check_agents(context)
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
@@ -131,6 +152,32 @@ def login(
 def _check_one(key_file: Path | None, key_command: str | None) -> None:
     if key_file is not None and key_command is not None:
         raise WrongUsage("--key-file and --key-command do not go together")
+
+
+def _keys_of_agents(
+    secret_file: Path | None, key_file: Path | None, key: Literal["same"] | None
+) -> dict[str, Any]:
+    """Return what the options say of the keys of agents, as fields of a context; WrongUsage."""
+    fields = {
+        "agent_secret_file": _absolute(secret_file),
+        "agent_key_file": _absolute(key_file),
+        "agent_key": key,
+    }
+    fault = agent_keys_fault(**fields)
+    if fault is not None:
+        raise WrongUsage(
+            AGENT_FIELD.sub(lambda field: f"--{field[0].replace('_', '-')}", fault),
+            hint=f"one of {AGENT_KEY_STEP.removeprefix('rollcall context set ')}, {OTHERWISE}",
+        )
+    return fields
+
+
+def _check_agents(context: Context) -> None:
+    """Check what the context says of the keys of agents, if it says anything; WrongUsage."""
+    if context.agent_secret_file is not None:
+        derived_agent_key(context.agent_secret_file, "any")
+    if context.agent_key is not None:
+        check_agent_key(context)
 
 
 def _replace(session: Session, name: str, context: Context, *, current: str | None) -> None:
@@ -207,6 +254,34 @@ def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
+@click.command("agent-key", cls=HelpfulCommand)
+@host_argument
+@agent_secret_option
+@click.pass_context
+def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | None) -> None:
+    """Print the key that is derived for the agent of a host, and is good for that agent alone.
+
+    HOST is the hostname in the registry. The agent gets the key as one of its `keys`. The secret is
+    that of the context, unless one is given; it stays on the machines of operators.
+
+    Examples:
+        rollcall agent-key web-1.example.com --agent-secret-file agent-secret > ops.key
+
+    """
+    session = session_of(ctx)
+    file = _absolute(agent_secret_file) or session.context.agent_secret_file
+    if file is None:
+        raise WrongUsage(
+            "the context has no secret from which keys of agents are derived",
+            hint=typed("rollcall agent-key", hostname, options="--agent-secret-file FILE"),
+        )
+    try:
+        key = derived_agent_key(file, normalise_hostname(hostname))
+    except HostnameInvalid as error:
+        raise WrongUsage(f"{hostname!a}: {error}") from error
+    session.output.lines([key])
+
+
 @click.command("list", cls=FormCommand)
 @click.pass_context
 def show_contexts(ctx: click.Context) -> None:
@@ -218,14 +293,21 @@ def show_contexts(ctx: click.Context) -> None:
         for name, context in contexts.contexts.items()
     ]
     if session.output.is_for_people:
-        items = [item | {"current": "*" if item["current"] else ""} for item in items]
+        items = [
+            item
+            | {
+                "current": "*" if item["current"] else "",
+                "agents": next(filter(None, map(item.get, AGENT_KEYS)), None),
+            }
+            for item in items
+        ]
     session.output.items(
         items,
         columns={"current": "", "name": "NAME", "registry": "REGISTRY"},
         wide={
             "ca": "CA",
             "key_file": "KEY FILE",
-            "agent_key_file": "AGENT KEY FILE",
+            "agents": "KEYS OF AGENTS",
             "allow_plain": "WITHOUT TLS",
         },
         name="name",
@@ -265,7 +347,9 @@ def set_context(
     certificate_key: Path | None,
     key_file: Path | None,
     key_command: str | None,
+    agent_secret_file: Path | None,
     agent_key_file: Path | None,
+    agent_key: Literal["same"] | None,
     allow_plain: tuple[str, ...],
     forbid_plain: tuple[str, ...],
 ) -> None:
@@ -274,20 +358,23 @@ def set_context(
     Examples:
         rollcall context set --ca ca.crt
 
+        rollcall context set --agent-secret-file agents
+
         rollcall context set --allow-plain 10.0.0.0/24
 
     """
     session = session_of(ctx)
     _check_one(key_file, key_command)
+    agents = _keys_of_agents(agent_secret_file, agent_key_file, agent_key)
     files = {
         "ca": _absolute(ca),
         "certificate": _absolute(certificate),
         "certificate_key": _absolute(certificate_key),
-        "agent_key_file": _absolute(agent_key_file),
     }
     changes: dict[str, str | None] = {each: path for each, path in files.items() if path}
     for each, path in (changes | {"key_file": _absolute(key_file)}).items():
         _require_file(each, path)
+    changes |= agents if any(agents.values()) else {}
     if key_file is not None or key_command is not None:
         changes |= {"key_file": _absolute(key_file), "key_command": key_command}
     if not (changes or allow_plain or forbid_plain):
@@ -295,6 +382,7 @@ def set_context(
     chosen, context = session.file.chosen(name or session.context_name)
     plain = _with_plain(context, add=allow_plain, remove=forbid_plain)
     changed = msgspec.structs.replace(plain, **changes)
+    _check_agents(changed)
     _replace(session, chosen, changed, current=session.file.load().current)
     loopback = ["loopback addresses"] if is_local(changed) else []
     allowed = ", ".join([*loopback, *changed.allow_plain]) or "no address"

@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import yaml
@@ -12,6 +13,8 @@ import yaml
 from cli.errors import WrongUsage
 
 LOGIN_HINT = "rollcall login https://registry.example.com:7655 --ca FILE --key-file FILE"
+HOSTNAME = "{hostname}"
+AGENT_KEYS = ("agent_key", "agent_key_file", "agent_secret_file")
 MAY_BE_CHANGED = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -25,9 +28,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         certificate_key: its key.
         key_file: the file that holds the key.
         key_command: the command that prints the key, split as a shell does.
+        agent_secret_file: the file that holds the secret from which the key of each agent is
+            derived.
         agent_key_file: the file that holds the key of an agent, in which ``{hostname}`` stands for
-            its host; None if agents get the key of the registry.
-        allow_plain: addresses and networks that the key may be sent to without TLS.
+            its host.
+        agent_key: ``same`` if agents get the key of the registry, at loopback addresses alone.
+        allow_plain: addresses and networks that a key may be sent to without TLS.
+
+    At most one of the three names the key of agents; without any, no agent is contacted.
 
     """
 
@@ -37,11 +45,16 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     certificate_key: str | None = None
     key_file: str | None = None
     key_command: str | None = None
+    agent_secret_file: str | None = None
     agent_key_file: str | None = None
+    agent_key: Literal["same"] | None = None
     allow_plain: list[str] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse networks that are none; msgspec turns the ValueError into its ValidationError."""
+        """Reject wrong fields; msgspec turns the ValueError into its ValidationError."""
+        fault = agent_keys_fault(**{each: getattr(self, each) for each in AGENT_KEYS})
+        if fault is not None:
+            raise ValueError(fault)
         for text in self.allow_plain:
             ipaddress.ip_network(text, strict=False)
 
@@ -53,6 +66,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             return False
         networks = (ipaddress.ip_network(text, strict=False) for text in self.allow_plain)
         return any(address in network for network in networks)
+
+
+def agent_keys_fault(**given: str | None) -> str | None:
+    """Return what is wrong with the fields that name the key of agents; None if nothing is."""
+    names = [name for name in AGENT_KEYS if given.get(name) is not None]
+    if len(names) > 1:
+        return f"{' and '.join(names)} do not go together: agents get one key"
+    pattern = given.get("agent_key_file")
+    if pattern is not None and HOSTNAME not in pattern:
+        return f"agent_key_file has no {HOSTNAME} in its path: each host has a key of its own"
+    return None
 
 
 class Contexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,14 +8,18 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.connections.contexts import Context
+from cli.connections.contexts import HOSTNAME, Context
 from cli.connections.trust import is_host
 from cli.errors import WrongUsage
+from registry.derived_keys import derived_key
 
 VARIABLE = "ROLLCALL_KEY"
 COMMAND_SECONDS = 60
 MAX_KEY_CHARS = 65_536
-HOSTNAME = "{hostname}"
+AGENT_KEY_VERSION = "ak1"
+# As of the keys of the daemons: whoever has a key can try secrets without being noticed.
+MIN_SECRET_CHARS = 16
+MIN_DIFFERENT_CHARS = 8
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 KEY_HINT = "rollcall context set --key-file FILE"
 
@@ -47,9 +51,26 @@ def key_source(context: Context, environment: Mapping[str, str]) -> str:
 
 def agent_key_source(context: Context, hostname: str, environment: Mapping[str, str]) -> str:
     """Return where the key of an agent is from, such as `in FILE`."""
-    if context.agent_key_file is None:
-        return key_source(context, environment)
-    return f"in {_agent_key_path(context.agent_key_file, hostname)}"
+    if context.agent_secret_file is not None:
+        return f"that is derived from the secret in {context.agent_secret_file}"
+    if context.agent_key_file is not None:
+        return f"in {_agent_key_path(context.agent_key_file, hostname)}"
+    return key_source(context, environment)
+
+
+def derived_agent_key(file: str, hostname: str) -> str:
+    """Return the key of a host's agent, derived from the secret in a file; WrongUsage.
+
+    The hostname is normalised already.
+    """
+    secret = _key_in(Path(file), hint="rollcall context set --agent-secret-file FILE")
+    if len(secret) < MIN_SECRET_CHARS or len(set(secret)) < MIN_DIFFERENT_CHARS:
+        raise WrongUsage(
+            f"the secret in {file} has fewer than {MIN_SECRET_CHARS} characters, or fewer than"
+            f" {MIN_DIFFERENT_CHARS} different ones",
+            hint="make one with: openssl rand -hex 32",
+        )
+    return derived_key(AGENT_KEY_VERSION, secret, "rollcall agent", hostname)
 
 
 def read_agent_key(pattern: str, hostname: str) -> str:

@@ -1,21 +1,25 @@
 """What a command works with: the context, the clients, the output."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused
 from cli.connections.contexts import Context, ContextFile
-from cli.connections.keys import agent_key_source, read_agent_key, read_key
+from cli.connections.keys import (
+    agent_key_source,
+    derived_agent_key,
+    read_agent_key,
+    read_key,
+)
 from cli.connections.names import node_not_known
 from cli.connections.trust import agent_address, checked_registry
 from cli.connections.wording import in_commands
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import Output
-from cli.output.program import program
+from cli.output.program import of_context, program, typed
 from registry.client.client import RegistryClient, Timeouts
 from registry.client.errors import NotFound
 from registry.client.tls import ClientTls
@@ -26,7 +30,7 @@ REGISTRY_SECONDS = 60
 
 
 class KeyRefused(AgentRefused):
-    """An agent does not know the key; ``hint`` is the command that sets the key for agents."""
+    """An agent does not know the key; ``hint`` is what helps."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(HTTPStatus.UNAUTHORIZED, f"{reason}; set it: {hint}")
@@ -65,6 +69,10 @@ class Session:
         """Return how a further command begins: with the context, if this one was given it."""
         return program(self.wanted)
 
+    def in_context(self, text: str) -> str:
+        """Return a text whose commands begin with the context, if this one was given it."""
+        return of_context(text, self.wanted)
+
     @property
     def context(self) -> Context:
         """Return the context in use; WrongUsage if there is none."""
@@ -89,17 +97,20 @@ class Session:
 
     @asynccontextmanager
     async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
-        """Yield a client of a node's agent; NotReached if there is no key for it.
+        """Yield a client of a node's agent. What it rejects is reported in commands of ours.
 
-        There is none if the key must not be sent there, or the host's own file has none. What the
-        agent refuses is told in commands of this program.
+        Raises:
+            NotReached: the key must not be sent there, or the host's own file has none.
+            WrongUsage: the context has no key for agents, or its secret cannot be read.
+
         """
         context = self.context
         address = agent_address(node, context)
+        key = self._agent_key(context, node.hostname)
         async with AgentClient(
             url=address.url,
             server_hostname=address.server_hostname,
-            key=self._agent_key(context, node.hostname),
+            key=lambda: key,
             client_tls=client_tls(context),
             timeout_seconds=self.timeout_seconds,
         ) as client:
@@ -108,7 +119,7 @@ class Session:
             except AgentRefused as error:
                 if error.status == HTTPStatus.UNAUTHORIZED:
                     source = agent_key_source(context, node.hostname, self.environment)
-                    hint = f"{self.rollcall} context set --agent-key-file FILE"
+                    hint = self._agent_key_step(context, node.hostname)
                     raise KeyRefused(f"the agent does not know the key {source}", hint) from error
                 message = in_commands(str(error), node.hostname, rollcall=self.rollcall)
                 raise AgentRefused(error.status, message) from error
@@ -121,15 +132,24 @@ class Session:
             except (NotFound, HostnameInvalid) as error:
                 raise await node_not_known(registry, hostname) from error
 
-    def _agent_key(self, context: Context, hostname: str) -> Callable[[], str]:
-        """Return what gives the key of an agent; NotReached if the file of its host has none."""
+    def _agent_key(self, context: Context, hostname: str) -> str:
+        """Return the key of an agent; NotReached if the file of its host has none."""
+        if context.agent_secret_file is not None:
+            return derived_agent_key(context.agent_secret_file, hostname)
         if context.agent_key_file is None:
-            return partial(self._key, context)
+            return self._key(context)
         try:
-            key = read_agent_key(context.agent_key_file, hostname)
+            return read_agent_key(context.agent_key_file, hostname)
         except WrongUsage as error:
             raise NotReached(str(error), hint=error.hint) from error
-        return lambda: key
+
+    def _agent_key_step(self, context: Context, hostname: str) -> str:
+        """Return what helps where an agent does not know its key."""
+        if context.agent_secret_file is not None:
+            command = typed(f"{self.rollcall} agent-key", hostname)
+            return f"add the key that this prints to `keys` of the agent: {command}"
+        option = "--agent-secret-file" if context.agent_key_file is None else "--agent-key-file"
+        return f"{self.rollcall} context set {option} FILE"
 
     def _key(self, context: Context) -> str:
         if self._key_read is None or self._key_read[0] != context:

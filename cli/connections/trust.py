@@ -5,12 +5,14 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cli.connections.contexts import Context
+from cli.connections.contexts import AGENT_KEYS, Context
 from cli.errors import NotReached, WrongUsage
 from registry.client.tls import is_loopback_address
 from registry.message import Node
 
 AGENT_URL = "agent.url"
+AGENT_KEY_STEP = "rollcall context set --agent-secret-file FILE"
+OTHERWISE = "or --agent-key-file FILE with {hostname} in its path"
 EXAMPLE = "https://host:7656"
 MAX_PORT = 65_535
 MAX_HOST_CHARS = 253
@@ -33,23 +35,32 @@ class AgentAddress:
 
 
 def agent_address(node: Node, context: Context) -> AgentAddress:
-    """Return where the agent of a node is, if the key may be sent there.
+    """Return where the agent of a node is, if the key of agents may be sent there.
 
     That is so over TLS where the context names a CA, since the certificate then has to be one of
     that CA for the node's hostname. The system's CAs do not count: by them, whoever chooses a
     hostname of their own has a certificate. Without TLS, that is so at addresses that the context
-    allows, and at a loopback address if that of the registry is one, too.
+    allows, and at a loopback address if that of the registry is one, too. The key of the registry
+    is sent to loopback addresses alone.
 
     Raises:
         NotReached: the node reports no agent, or one that the key must not be sent to.
+        WrongUsage: the context has no key for agents.
 
     """
+    check_agent_key(context)
     url = node.kv.get(AGENT_URL)
     if url is None:
         raise NotReached(f"it reports no agent: its kv has no {AGENT_URL}")
     origin = origin_of(url)
     if origin is None:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
+    if context.agent_key is not None and not is_loopback_address(origin.host):
+        raise NotReached(
+            f"its agent is at {url!a}, and the key of the registry goes only to agents at a"
+            " loopback address such as 127.0.0.1",
+            hint=f"give agents keys of their own: {AGENT_KEY_STEP}",
+        )
     if origin.scheme == "https" and not is_host(node.hostname):
         raise NotReached("its hostname has a part of more than 63 characters, which no TLS takes")
     if origin.scheme == "http" and not _agent_may_be_plain(origin.host, context):
@@ -63,6 +74,18 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
             hint="name the CA of the hosts: rollcall context set --ca FILE",
         )
     return AgentAddress(str(origin), node.hostname)
+
+
+def check_agent_key(context: Context) -> None:
+    """Require a key for agents, and that the key of a distant registry is none; WrongUsage."""
+    if all(getattr(context, each) is None for each in AGENT_KEYS):
+        raise WrongUsage("the context has no key for agents", hint=f"{AGENT_KEY_STEP}, {OTHERWISE}")
+    if context.agent_key is not None and not is_local(context):
+        raise WrongUsage(
+            "agents get the key of the registry only beside a registry at a loopback address such"
+            f" as 127.0.0.1, and not beside {context.registry}",
+            hint=f"give agents keys of their own: {AGENT_KEY_STEP}",
+        )
 
 
 def checked_registry(url: str, context: Context) -> None:

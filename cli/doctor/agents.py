@@ -45,7 +45,8 @@ async def agent_findings(
 ) -> list[Finding]:
     """Ask each agent that a node names; look at its clock, certificate and apps.
 
-    That the agent of a ``silent`` host does not answer is no finding of its own.
+    That the agent of a ``silent`` host does not answer is no finding of its own. WrongUsage, as
+    for ``ask_all``.
     """
     named = [node for node in nodes if AGENT_URL in node.kv]
 

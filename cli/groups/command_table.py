@@ -93,7 +93,13 @@ APP = LazyGroup(
     help="Look at one app, and change it.",
 )
 OF_HOSTS = {
-    "login": {"login": "Ask the registry at URL from now on, and remember where its key is."},
+    "login": {
+        "login": "Ask the registry at URL from now on, and remember where its key is.",
+        "agent-key": (
+            "Print the key that is derived for the agent of a host,"
+            " and is good for that agent alone."
+        ),
+    },
     "nodes": {
         "nodes": "List the nodes: all hosts that the registry has heard of, or some of them.",
         "node": (

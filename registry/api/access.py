@@ -1,7 +1,5 @@
 """What each key permits: the keys of callers and of hosts."""
 
-import base64
-import hashlib
 import hmac
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +10,7 @@ from aiohttp import web
 from httpd.auth import METRICS, SAFE_METHODS, Caller, may_get
 from httpd.client_certificates import certificate_names
 from httpd.errors import Forbidden
+from registry.derived_keys import derived_key
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.acceptance.denied import DeniedHosts
 
@@ -108,11 +107,11 @@ class NodeKeys:
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = [secret.encode() for secret in secrets]
+        self._secrets = list(secrets)
 
     def make(self, hostname: str) -> str:
         """Return the key of a host; its hostname is normalised already."""
-        return _derive(self._secrets[0], hostname)
+        return _node_key(self._secrets[0], hostname)
 
     def hostname_of(self, key: str) -> str | None:
         """Return the host that a key is good for, or None if it is no node key."""
@@ -122,7 +121,7 @@ class NodeKeys:
             return None
         given = key.encode("utf-8", "surrogateescape")
         # Every secret is compared, so that the time does not show which one fits.
-        fits = [hmac.compare_digest(given, _derive(s, hostname).encode()) for s in self._secrets]
+        fits = [hmac.compare_digest(given, _node_key(s, hostname).encode()) for s in self._secrets]
         return hostname if any(fits) else None
 
 
@@ -147,6 +146,5 @@ def _is_normal(hostname: str) -> bool:
         return False
 
 
-def _derive(secret: bytes, hostname: str) -> str:
-    mac = hmac.digest(secret, f"rollcall node {hostname}".encode(), hashlib.sha256)
-    return f"{NODE_KEY_VERSION}.{hostname}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+def _node_key(secret: str, hostname: str) -> str:
+    return derived_key(NODE_KEY_VERSION, secret, "rollcall node", hostname)

@@ -42,5 +42,10 @@ def rollcall(tmp_path: Path, key_file: Path, registry: InProcessRegistry) -> Rol
     """Return the command, with a context for the registry of this process."""
     command = Rollcall(tmp_path)
     host, port = registry.address
-    command.use(registry=f"http://{host}:{port}", key_file=str(key_file), allow_plain=["127.0.0.1"])
+    command.use(
+        registry=f"http://{host}:{port}",
+        key_file=str(key_file),
+        agent_key="same",
+        allow_plain=["127.0.0.1"],
+    )
     return command

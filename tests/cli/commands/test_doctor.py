@@ -88,7 +88,7 @@ async def test_nodes_that_vanish_or_fail_cost_no_other_finding(
         return 503 if int(number) % 10 == 7 else None
 
     url = await http_server(in_front(registry, first))
-    rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+    rollcall.use(registry=url, key_file=str(key_file), agent_key="same")
     ran = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1, ran.err
@@ -161,7 +161,7 @@ async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_w
         registry=f"http://127.0.0.1:{registry.address[1]}",
         key_file=str(tmp_path / "ops.key"),
         ca=str(authority.ca),
-        allow_plain=["127.0.0.1"],
+        agent_key="same",
     )
     asked: list[Mapping[str, str]] = []
     right = await http_server(agent(asked, ahead=timedelta(0)))

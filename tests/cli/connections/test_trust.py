@@ -6,7 +6,10 @@ from cli.errors import NotReached, WrongUsage
 from registry.message import Node
 
 CONTEXT = Context(
-    registry="https://registry:7655", ca="/ca.crt", allow_plain=["127.0.0.1", "fd00::/8"]
+    registry="https://registry:7655",
+    ca="/ca.crt",
+    agent_secret_file="/agent-secret",
+    allow_plain=["127.0.0.1", "fd00::/8"],
 )
 
 
@@ -74,7 +77,7 @@ def test_a_key_goes_nowhere_else(url: str | None) -> None:
 def test_a_loopback_address_of_an_agent_needs_no_permission_beside_one_of_the_registry(
     registry: str, agent: str, *, allowed: bool
 ) -> None:
-    context = Context(registry=registry, ca="/ca.crt")
+    context = Context(registry=registry, ca="/ca.crt", agent_secret_file="/agent-secret")
 
     if allowed:
         assert agent_address(node(agent), context).url == agent

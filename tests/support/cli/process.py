@@ -53,5 +53,6 @@ class CommandLine:
         return msgspec.json.decode(self.ok(*arguments, "-o", "json"))
 
     def login(self, registry: Daemon, *options: object) -> None:
-        """Ask this registry from now on, with its key."""
-        self.ok("login", registry.base_url, "--key-file", registry.key_path, *options)
+        """Ask this registry from now on, with its key, which agents get, too."""
+        same = ("--agent-key", "same")
+        self.ok("login", registry.base_url, "--key-file", registry.key_path, *same, *options)
