@@ -3,12 +3,18 @@
 import os
 import shlex
 import shutil
+import sys
+from pathlib import Path
 
 from dev.run.missing import Missing, install, needs_root
 from dev.run.state import DevState
 
 # curl sends requests to such a proxy, also those to 127.0.0.1 if `no_proxy` does not name it.
 PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")
+COMMAND_LINES = """\
+  {rollcall} login http://{registry} --key-file {key_file} --agent-key same
+  {rollcall} apps
+"""
 REGISTRY_LINES = """\
   {curl} http://{registry}/nodes
   {curl} 'http://{registry}/prometheus/rollcall?format=http_sd'
@@ -27,6 +33,10 @@ They list the nodes and the targets for Prometheus, then create, list and delete
 page is on the http_port in the answer). The registry's page is http://{{registry}}/, the agent's
 http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases are in
 that folder. A Prometheus asks the registry with scraper.key there, and the agent with agents.key.
+
+The command rollcall does the same, once it is logged in:
+
+{COMMAND_LINES}
 Ctrl-C ends the registry and the agent; apps run on while a Docker Engine does.
 """
 WITHOUT_APPS = f"""\
@@ -39,6 +49,9 @@ agent's http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, sett
 are in that folder. A Prometheus asks the registry with scraper.key there, and the agent with
 agents.key.
 
+The command rollcall does the same, once it is logged in:
+
+{COMMAND_LINES}
 {{lacking}}Ctrl-C ends the registry and the agent.
 """
 FOLLOWING = "The lines for apps follow here as soon as apps work.\n"
@@ -59,6 +72,8 @@ class Instructions:
             "registry": state.registry,
             "agent": state.agent,
             "folder": str(state.folder),
+            "rollcall": shlex.quote(str(Path(sys.executable).with_name("rollcall"))),
+            "key_file": shlex.quote(str(state.folder / "ops.key")),
             "curl": f"curl {_no_proxy()}-H {shlex.quote(f'@{state.header}')}",
             "app": app,
             "image": image,

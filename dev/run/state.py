@@ -3,18 +3,22 @@
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from agent.reporting.facts import system_hostname
 from config.agent import AgentSettings
 from config.lines import lines_in_mistakes
 from config.load import load
 from config.registry import RegistrySettings
 from config.server import ServerSettings
 from dev.processes import user_name
+from registry.api.access import NodeKeys
+from registry.message import HostnameInvalid, normalise_hostname
 
 # The default needs more open files than a login session may have; each daemon would warn.
 MAX_CONNECTIONS = 500
@@ -56,13 +60,14 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
     _check_writable(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "labels.d").mkdir(exist_ok=True)
-    for name in ("ops", "scraper", "agents", "hosts"):
-        _write_once(folder / f"{name}.key", secrets.token_urlsafe(32) + "\n")
+    for name in ("ops.key", "scraper.key", "agents.key", "node.secret"):
+        _write_once(folder / name, secrets.token_urlsafe(32) + "\n")
     key = (folder / "ops.key").read_text().strip()
     _write_once(folder / "ops.header", f"Authorization: Bearer {key}\n")
     _write_once(folder / "registry.yml", _yaml(_registry(folder, registry)))
     _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
     agent_settings = _load(folder / "agent.yml", AgentSettings)
+    _write_node_key(folder, agent_settings.node.hostname or system_hostname())
     return DevState(
         folder=folder,
         registry=_load(folder / "registry.yml", RegistrySettings).listen,
@@ -85,9 +90,19 @@ def _check_writable(folder: Path) -> None:
         )
 
 
+def _write_node_key(folder: Path, hostname: str) -> None:
+    """Write the key of this host, which may have another name than at the first run."""
+    secret = (folder / "node.secret").read_text().strip()
+    with suppress(HostnameInvalid):  # the agent says so
+        _write(folder / "host.key", NodeKeys([secret]).make(normalise_hostname(hostname)) + "\n")
+
+
 def _write_once(path: Path, text: str) -> None:
-    if path.exists():
-        return
+    if not path.exists():
+        _write(path, text)
+
+
+def _write(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
@@ -106,8 +121,8 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
         "keys": [
             {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
             {"name": "scraper", "file": "scraper.key", "allow": ["scrape"]},
-            {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
         ],
+        "node_secret": {"file": "node.secret"},
         "store": f"sqlite:///{folder / 'registry.db'}",
         "nodes": {"warm_up_seconds": 0},  # the one host of a new registry is known at once
         "max_connections": MAX_CONNECTIONS,
@@ -128,7 +143,7 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
             "labels_dir": str(folder / "labels.d"),
             "advertise": f"http://{listen}",
         },
-        "registries": [{"url": f"http://{registry}", "key_file": "hosts.key"}],
+        "registries": [{"url": f"http://{registry}", "key_file": "host.key"}],
         "docker": {"url": engine},
         "store": f"sqlite:///{folder / 'agent.db'}",
         "apps": {"bind": "127.0.0.1"},

@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shlex
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -73,6 +74,10 @@ def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
         page = f"http://127.0.0.1:{created['http_port']}/"
         assert "Hello" in until(lambda: _text(page), page, within=SOON_SECONDS)
         assert app in [record["name"] for record in run.paste(listing)]
+        login, apps = run.command_lines()
+        environment = f"ROLLCALL_CONFIG={shlex.quote(str(var / 'contexts.yml'))}"
+        shown = run.paste(f"{environment} {login} && {environment} {apps} -o json")
+        assert [record["app"] for record in shown] == [f"{node['hostname']}/{app}"]
         assert run.screen.press_ctrl_c() == 0
     ends = re.findall(r"^(agent|registry) .*stopping", run.screen.text(), re.MULTILINE)
     assert ends == ["agent", "registry"]

@@ -33,6 +33,10 @@ class Run:
         text = self.screen.text().rpartition("Paste these")[2]
         return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
 
+    def command_lines(self) -> list[str]:
+        """Return the lines for the command that it tells to paste."""
+        return re.findall(r"^\s+(\S+/rollcall .*)$", self.screen.text(), re.MULTILINE)
+
     def paste(self, line: str) -> Any:
         """Run one in a shell in another folder, and return its decoded answer."""
         done = subprocess.run(self.shell(line), capture_output=True, check=True, cwd="/")
