@@ -87,6 +87,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
     async with AsyncExitStack() as stack:
         for fault in configuration.certificate_faults():
             log.warning("certificate not valid, peers reject it", reason=fault)
+        for unsafe in configuration.unsafe_settings():
+            log.warning("unsafe setting", reason=unsafe)
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
         await stack.enter_async_context(measuring_loop(metrics))
         # It is that of this process: if a machine is cloned, the clone has another one.

@@ -47,6 +47,7 @@ def _run_with_settings(options: argparse.Namespace) -> int:
             configuration = AgentConfiguration(options.config)
             if options.check:
                 _print_lines(configuration.warnings())
+                _print_lines(f"warning: {each}" for each in configuration.unsafe_settings())
                 return 0
             return _run(options, configuration)
     except ConfigError as error:

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from config import VERSION
-from config.address import DEFAULT_PORTS
+from config.address import DEFAULT_PORTS, is_local
 from config.agent import HTTP_SCHEMES, RegistryGroupParts, RegistryGroupSettings
 from config.load import ConfigError, InvalidSetting, raise_invalid
 from config.secrets import SecretReader
@@ -81,6 +81,19 @@ def _check_alternatives(where: str, group: RegistryGroupParts) -> None:
     if len(paths) > 1:
         shown = ", ".join(f"`{path}`" for path in paths)
         raise InvalidSetting(f"{where}.urls: the paths {shown} differ; write the same for each")
+
+
+def plain_registries(groups: Sequence[RegistryGroupSettings]) -> Iterator[str]:
+    """Yield to which registries the key is sent where others can read it, with the remedy."""
+    for index, group in enumerate(groups):
+        for setting, url in _named_urls(group):
+            parts = urlsplit(url)
+            if parts.scheme == "http" and not is_local(parts.hostname or ""):
+                yield (
+                    f"registries[{index}].{setting}: everybody on the way to {url} can read the"
+                    " key, which is sent without TLS; set `tls` at the registry, and write"
+                    f" https://{parts.netloc}"
+                )
 
 
 def _check_registry_url(where: str, url: str) -> None:

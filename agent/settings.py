@@ -15,7 +15,7 @@ from agent.apps.containers.data import is_data_path
 from agent.apps.containers.spec import is_user_name
 from agent.apps.defaults import AppDefaults
 from agent.engine.logins import ImageRegistryLogin
-from agent.registries import registry_checks, registry_groups
+from agent.registries import plain_registries, registry_checks, registry_groups
 from agent.reporting.facts import host_facts, system_hostname
 from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
 from agent.reporting.label_files import LabelFiles
@@ -107,6 +107,19 @@ class AgentConfiguration:
             missing = missing_folder(_database(self.settings.store).parent, daemon="agent")
             found += [] if missing is None else [f"store: {missing}"]
         return [f"{self.file}: {warning}" for warning in found]
+
+    def unsafe_settings(self) -> list[str]:
+        """Return what is no mistake, but gives keys away."""
+        passwords = {
+            f"docker.registries[{index}].password_file": login.password_file
+            for index, login in enumerate(self.settings.docker.registries)
+        }
+        found = [
+            *self.settings.open_listeners("listen"),
+            *plain_registries(self.settings.registries),
+            *self._secrets.exposed(passwords),
+        ]
+        return [f"{self.file}: {each}" for each in found]
 
     def certificate_faults(self) -> list[str]:
         """Return which certificates peers reject now, because of their dates."""

@@ -24,6 +24,14 @@ def listen_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_local(host: str) -> bool:
+    """Return whether what is sent to a host, or listened for there, stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _ipv6(host: str, text: str) -> str:
     try:
         return str(ipaddress.IPv6Address(host))

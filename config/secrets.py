@@ -1,6 +1,7 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,10 @@ from config.load import ConfigError, mistakes_of, raise_invalid, raise_mistakes
 from config.server import Secret
 
 MIN_SECRET_LENGTH = 16
+MIN_DIFFERENT_CHARACTERS = 8
+OTHERS = stat.S_IROTH | stat.S_IWOTH
+# Docker and Kubernetes mount secrets there, with modes of their own.
+MOUNTED = Path("/run/secrets")
 GENERATE_HINT = "make one with: openssl rand -hex 32"
 
 
@@ -18,6 +23,8 @@ class SecretReader:
     def __init__(self, *, settings_file: Path, environ: Mapping[str, str]) -> None:
         self._settings_file = settings_file
         self._credentials = environ.get("CREDENTIALS_DIRECTORY")
+        # The files that were read, by the paths of their settings.
+        self._files: dict[str, Path] = {}
 
     def path(self, name: str) -> Path:
         """Return the path of a file named in the settings.
@@ -40,7 +47,7 @@ class SecretReader:
             ConfigError: the file cannot be read, or its content is not a usable secret.
 
         """
-        path = self.path(name)
+        path = self._files[where] = self.path(name)
         try:
             text = path.read_text("ascii").strip()
         except OSError as error:
@@ -60,6 +67,21 @@ class SecretReader:
     def checks(self, secrets: Iterable[tuple[str, Secret]]) -> list[Callable[[], object]]:
         """Return functions that read secrets, given with their paths in the settings."""
         return [partial(self.read, where, secret) for where, secret in secrets]
+
+    def exposed(self, others: Mapping[str, str] | None = None) -> Iterator[str]:
+        """Yield which files of secrets every user of this machine can read, with the remedy.
+
+        ``others`` are files that are not read here, by the paths of their settings.
+        """
+        named = {where: self.path(name) for where, name in (others or {}).items()}
+        for where, path in sorted((self._files | named).items()):
+            if not self._is_mounted(path) and _is_open(path):
+                yield f"{where}: other users of this host can read {path}; chmod o= {path}"
+
+    def _is_mounted(self, path: Path) -> bool:
+        """Return whether systemd or a container engine has put a file in place."""
+        places = [MOUNTED, *([Path(self._credentials)] if self._credentials else [])]
+        return any(path.resolve().is_relative_to(place.resolve()) for place in places)
 
     def keys(self, keys: Iterable[Secret]) -> list[str]:
         """Return the text of each key under ``keys``, in their order.
@@ -98,9 +120,21 @@ class SecretReader:
             raise self._error(
                 where, f"has fewer than {MIN_SECRET_LENGTH} characters; {GENERATE_HINT}"
             )
+        if len(set(text)) < MIN_DIFFERENT_CHARACTERS:
+            raise self._error(
+                where,
+                f"has fewer than {MIN_DIFFERENT_CHARACTERS} different characters; {GENERATE_HINT}",
+            )
         if not text.isascii() or not text.isprintable() or " " in text:
             raise self._error(where, f"holds white space or other than ASCII; {GENERATE_HINT}")
         return text
 
     def _error(self, where: str, problem: str) -> ConfigError:
         return ConfigError(f"{self._settings_file}: {where}: {problem}")
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & OTHERS)
+    except OSError:
+        return False  # which is a mistake of its own

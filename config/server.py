@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.address import MAX_PORT, listen_address
+from config.address import MAX_PORT, is_local, listen_address
 
 PortNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]
 STATE_DIRECTORY = "/var/lib/rollcall"
@@ -114,3 +114,15 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
             listen_address(self.listen)
         except ValueError as error:
             yield f"`listen`: {error}"
+
+    def open_listeners(self, *names: str) -> Iterator[str]:
+        """Yield which of these settings listen beyond this host without TLS, with the remedy."""
+        for name in names:
+            address = getattr(self, name)
+            if address is None or self.tls is not None:
+                continue
+            if not is_local(listen_address(address)[0]):
+                yield (
+                    f"{name}: {address} is reached from other hosts, and without TLS everybody on"
+                    " the way can read the keys; set `tls`, or listen at 127.0.0.1"
+                )

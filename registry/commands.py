@@ -70,8 +70,10 @@ def copy(configuration: RegistryConfiguration, source: str, target: str) -> None
 
 
 def warn(configuration: RegistryConfiguration) -> None:
-    """Print what is no mistake in the settings, but keeps the registry from its work here."""
-    sys.stderr.writelines(f"rollcall-registry: {text}\n" for text in configuration.warnings())
+    """Print what is no mistake in the settings, but unsafe, or keeps the registry from its work."""
+    unsafe = [f"warning: {text}" for text in configuration.unsafe_settings()]
+    texts = [*configuration.warnings(), *unsafe]
+    sys.stderr.writelines(f"rollcall-registry: {text}\n" for text in texts)
 
 
 def _print(text: str) -> None:

@@ -82,6 +82,8 @@ async def run(
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
     _show_certificates(configuration, tls, metrics, log)
+    for unsafe in configuration.unsafe_settings():
+        log.warning("unsafe setting", reason=unsafe)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
         if (database := store.database) is not None:

@@ -11,6 +11,7 @@ import msgspec
 
 from config.load import ConfigError, InvalidSetting, Loaded, load_sound, mistakes_of, raise_mistakes
 from config.registry import (
+    ALL_NODES,
     CallbackParts,
     NatsLoginSettings,
     NatsSettings,
@@ -59,6 +60,28 @@ class RegistryConfiguration:
             warning = self._store(StoreOptions()).warning()
             found += [] if warning is None else [f"store: {warning}"]
         return [f"{self.file}: {warning}" for warning in found]
+
+    def unsafe_settings(self) -> list[str]:
+        """Return what is no mistake, but gives keys away or takes their bounds off."""
+        settings, nats = self.settings, self.settings.nats
+        credentials = {"nats.credentials": nats.credentials}
+        if nats.system is not None:
+            credentials["nats.system.credentials"] = nats.system.credentials
+        named = {where: name for where, name in credentials.items() if name is not None}
+        found = [
+            *settings.open_listeners("listen", "shared_listen"),
+            *self._secrets.exposed(named),
+            *(
+                f"keys[{index}]: whoever has the key {caller.name} can report and delete every"
+                " host; give each host a key of its own (`node_secret`), or name the hosts in"
+                " `nodes`"
+                for index, (_, caller) in enumerate(self.callers)
+                if caller.nodes == ALL_NODES
+                and "register" in caller.allow
+                and "write" not in caller.allow
+            ),
+        ]
+        return [f"{self.file}: {each}" for each in found]
 
     def certificate_faults(self) -> list[str]:
         """Return which certificates peers reject now, because of their dates."""

@@ -15,7 +15,13 @@ from registry.errors import (
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.changes import AppliedChanges
 from registry.nodes.directory.ages import Ages
-from registry.nodes.directory.directory import AGENT_ID, Directory, Entry, entries_from_rows
+from registry.nodes.directory.directory import (
+    AGENT_ID,
+    Directory,
+    Entry,
+    abbreviated,
+    entries_from_rows,
+)
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.directory.freshness import Clocks
 from registry.nodes.heartbeats import Heartbeats
@@ -286,4 +292,4 @@ def _deletion_refusal(
     held = None if agent_id is None else known.agent_id()
     if held in (None, agent_id):
         return None
-    return IdentityMismatch(f"{hostname} is now the host with {AGENT_ID} {held!a}")
+    return IdentityMismatch(f"{hostname} is now the host with {AGENT_ID} {abbreviated(held)}")

@@ -204,9 +204,9 @@ def test_the_check_prints_every_mistake_on_its_own_line(
         heartbeat=30,
         docker={"timeout_seconds": 0, "url": "tcp://a"},
         keys=[
-            {"name": "ops", "value": "k" * 16, "allow": ["read"]},
+            {"name": "ops", "value": "0123456789abcdef", "allow": ["read"]},
             {"name": "short", "value": "short", "allow": ["read"]},
-            {"name": "other", "value": "k" * 16, "allow": ["read"]},
+            {"name": "other", "value": "0123456789abcdef", "allow": ["read"]},
         ],
         store="postgres://x",
         apps={"bind": "x", "data": "srv"},
@@ -254,8 +254,8 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         keys=[
             {"name": "ops", "value": "short", "allow": ["reed"]},
             {"name": "scraper", "file": "none.key", "allow": ["read"]},
-            {"name": "one", "value": "k" * 16, "allow": ["reed"]},
-            {"name": "two", "value": "k" * 16, "allow": ["read"]},
+            {"name": "one", "value": "0123456789abcdef", "allow": ["reed"]},
+            {"name": "two", "value": "0123456789abcdef", "allow": ["read"]},
         ],
         apps={"bind": "x", "cpu": "many"},
         tls={"certificate": 5, "key": "none.key"},
@@ -344,3 +344,33 @@ def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> N
 
     assert ended.value.code == 2
     assert "status" in capsys.readouterr().err
+
+
+def test_the_check_warns_of_unsafe_settings_and_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        listen="[::]:7656",
+        registries=[
+            {"url": "http://registry.test:7655", "key_file": "node.key"},
+            {"urls": ["http://127.0.0.1:1", "http://10.0.0.1:1"], "key_file": "node.key"},
+            {"url": "https://other.test", "key_file": "node.key"},
+            {"url": "http://localhost:7655", "key_file": "node.key"},
+        ],
+    )
+    (tmp_path / "node.key").chmod(0o644)
+
+    assert main(["--config", str(file), "--check"]) == 0
+
+    beginning = f"rollcall-agent: warning: {file}: "
+    lines = capsys.readouterr().err.splitlines()
+    assert all(each.startswith(beginning) for each in lines)
+    listen, first, second, *files = (each.removeprefix(beginning) for each in lines)
+    assert listen.startswith("listen: [::]:7656 is reached from other hosts")
+    assert first.startswith("registries[0].url: everybody on the way to http://registry.test:7655")
+    assert first.endswith("write https://registry.test:7655")
+    assert second.startswith("registries[1].urls[1]: everybody on the way to http://10.0.0.1:1")
+    assert [each.partition(":")[0] for each in files] == [
+        f"registries[{index}].key_file" for index in range(4)
+    ]

@@ -42,6 +42,7 @@ def test_a_credential_of_systemd_comes_first(tmp_path: Path) -> None:
     [
         (b"short", "fewer than 16 characters; make one with: openssl rand -hex 32"),
         (b"", "fewer than 16 characters"),
+        (b"abcdefg" * 9, "fewer than 8 different characters; make one with: openssl rand"),
         (b"0123456789 abcdef", "holds white space"),
         (b"0123456789\nabcdef", "holds white space"),
         ("0123456789abcdef\u00e9".encode(), "more than ASCII"),
@@ -91,3 +92,36 @@ def test_keys_that_are_the_same_are_told_with_those_that_are_not_usable(
         "keys[2]",
     ]
     assert told[-1] == "keys[2]: is the same as an earlier key"
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_open"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)]
+)
+def test_a_key_file_that_other_users_can_read_is_named_with_its_remedy(
+    secrets: SecretReader, tmp_path: Path, mode: int, *, is_open: bool
+) -> None:
+    file = tmp_path / "ops.key"
+    file.write_text(GOOD)
+    file.chmod(mode)
+    secrets.keys([key("ops", file="ops.key")])
+
+    warning = f"keys[0].file: other users of this host can read {file}; chmod o= {file}"
+    assert list(secrets.exposed()) == ([warning] if is_open else [])
+    assert list(secrets.exposed({"login": "ops.key"}))[1:] == (
+        [warning.replace("keys[0].file", "login")] if is_open else []
+    )
+
+
+def test_the_mode_of_a_credential_of_systemd_is_its_own(tmp_path: Path) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "ops.key").write_text(GOOD)
+    (credentials / "ops.key").chmod(0o644)
+    secrets = SecretReader(
+        settings_file=tmp_path / "registry.yml",
+        environ={"CREDENTIALS_DIRECTORY": str(credentials)},
+    )
+
+    secrets.keys([key("ops", file="ops.key")])
+
+    assert list(secrets.exposed()) == []

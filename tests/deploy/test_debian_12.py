@@ -146,7 +146,7 @@ def use_credential(host: PackageHost) -> str:
     folder, settings = f"/run/systemd/system/{REGISTRY}.service.d", f"{SETTINGS}/registry.yml"
     key = "{name: other, file: other.key, allow: [read]}"
     host.run(f"cp -p {settings} /kept.yml && sed -i 's/^keys: \\[/keys: [{key}, /' {settings}")
-    drop_in = f"[Service]\\nSetCredential=other.key:{'k' * 32}\\n"
+    drop_in = "[Service]\\nSetCredential=other.key:0123456789abcdef\\n"
     host.run(f"mkdir {folder} && printf '{drop_in}' >{folder}/key.conf")
     host.run(f"systemctl daemon-reload && systemctl restart {REGISTRY}")
     return folder

@@ -11,7 +11,7 @@ import yaml
 from registry.main import main
 from tests.support.certificates import DAY, Authority
 
-KEY = "k" * 32
+KEY = "0123456789abcdef" * 2
 
 
 class CommandResult(NamedTuple):
@@ -124,6 +124,7 @@ def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_date
     authority = Authority(tmp_path)
     expired = authority.issue("expired", age=2 * DAY)
     early = authority.issue("early", age=-2 * DAY)
+    (tmp_path / "sign.key").touch(mode=0o600)
     (tmp_path / "sign.key").write_text(KEY)
     settings = {
         "tls": {"certificate": str(expired.certificate), "key": str(expired.key)},
@@ -151,7 +152,7 @@ def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_date
 
 @pytest.mark.slow
 def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:
-    secret = {"value": "s" * 20}
+    secret = {"value": "a-secret-of-this-test"}
 
     done = run("node-key", "WEB-1.", node_secret=secret)
 
@@ -160,3 +161,47 @@ def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) ->
     missing = run("node-key", "web-1")
     assert missing.status == 2
     assert "node_secret" in missing.stderr
+
+
+def test_the_check_warns_of_unsafe_settings_and_passes(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    (tmp_path / "hosts.key").write_text(KEY[::-1])
+    (tmp_path / "hosts.key").chmod(0o644)
+    keys = [
+        {"name": "ops", "value": KEY, "allow": ["read", "write"]},
+        {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
+        {"name": "some", "value": f"{KEY}some", "allow": ["register"], "nodes": ["web-*"]},
+    ]
+
+    done = run("--check", listen="0.0.0.0:7655", keys=keys)
+
+    assert done.status == 0
+    beginning = f"rollcall-registry: warning: {tmp_path}/config.yml: "
+    listen, file, register = done.stderr.splitlines()
+    assert listen.startswith(f"{beginning}listen: 0.0.0.0:7655 is reached from other hosts")
+    assert listen.endswith("; set `tls`, or listen at 127.0.0.1")
+    assert file.startswith(f"{beginning}keys[1].file: other users")
+    assert file.endswith(f"; chmod o= {tmp_path}/hosts.key")
+    assert register.startswith(f"{beginning}keys[1]: whoever has the key hosts can report")
+    assert "`node_secret`" in register
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
+def test_a_registry_that_this_host_alone_reaches_needs_no_tls(
+    run: Callable[..., CommandResult], listen: str
+) -> None:
+    done = run("--check", listen=listen)
+
+    assert (done.status, done.stderr) == (0, "")
+
+
+def test_a_registry_with_tls_may_listen_everywhere(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    pair = Authority(tmp_path / "ca").issue("registry.test")
+    tls = {"certificate": str(pair.certificate), "key": str(pair.key)}
+
+    done = run("--check", listen="[::]:1", tls=tls)
+
+    assert (done.status, done.stderr) == (0, "")

@@ -13,7 +13,7 @@ from httpd.host_metrics.expiry import expiries, validities_of
 from registry.settings import RegistryConfiguration
 from tests.support.certificates import Authority
 
-KEY = "k" * 20
+KEY = "0123456789abcdef"
 WITHOUT_NATS = """
 import sys
 sys.modules["nats"] = None  # as if it were not installed

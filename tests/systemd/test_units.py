@@ -166,7 +166,7 @@ def test_the_installed_registry_can_keep_its_nodes_in_nats(
     venv = destdir / "opt/rollcall/venv/bin"
     with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=users) as servers:
         nats = {**servers.settings(), "nkey": {"value": seed.decode()}}
-        keys = [{"name": "ops", "value": "k" * 20, "allow": ["read"]}]
+        keys = [{"name": "ops", "value": "0123456789abcdef", "allow": ["read"]}]
         file.write_text(yaml.safe_dump({"store": servers.url(), "nats": nats, "keys": keys}))
 
         checked = _output(venv / "python", venv / "rollcall-registry", "--config", file, "check")

@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from registry.errors import CloneRefused
 from registry.message import Heartbeat
-from registry.nodes.directory.directory import AGENT_ID, AGENT_INSTANCE, Entry
+from registry.nodes.directory.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Freshness
 
@@ -41,19 +41,19 @@ class CloneCheck:
         seconds = now - known.heard
         claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
         if held is not None and claimed != held and not (claimed is None and operator):
-            this = "none" if claimed is None else ascii(claimed)
+            this = "none" if claimed is None else abbreviated(claimed)
             raise CloneRefused(
-                f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s"
-                f" ago from {known.address}; this one has {this}. Give one of them another"
-                " hostname; if the first is gone, wait until it is stale or delete it"
+                f"{known.hostname} is the host with {AGENT_ID} {abbreviated(held)}, heard of"
+                f" {seconds:.0f} s ago from {known.address}; this one has {this}. Give one of them"
+                " another hostname; if the first is gone, wait until it is stale or delete it"
             )
         instance = heartbeat.kv.get(AGENT_INSTANCE)
         if instance is not None and self._was_replaced(known.hostname, instance):
             raise CloneRefused(
-                f"{known.hostname} runs twice with the same {AGENT_ID} {held!a}: another instance"
-                f" of its agent replaced this one, which posts from {source.address}, and was heard"
-                f" of {seconds:.0f} s ago from {known.address}. One machine is a copy of the other:"
-                " give it another hostname and another /etc/machine-id"
+                f"{known.hostname} runs twice with the same {AGENT_ID} {abbreviated(held)}: another"
+                f" instance of its agent replaced this one, which posts from {source.address}, and"
+                f" was heard of {seconds:.0f} s ago from {known.address}. One machine is a copy of"
+                " the other: give it another hostname and another /etc/machine-id"
             )
 
     def note_change(self, before: Entry | None, after: Entry) -> None:

@@ -16,6 +16,7 @@ from registry.store.protocol import Row, name_digest
 
 AGENT_ID = "agent.id"
 AGENT_INSTANCE = "agent.instance"
+IDENTITY_CHARS_SHOWN = 8
 MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
@@ -40,6 +41,16 @@ def encode_document(heartbeat: Heartbeat) -> bytes:
         _encode_sorted(heartbeat.labels),
         _encode_sorted(heartbeat.kv),
     )
+
+
+def abbreviated(identity: str | None) -> str:
+    """Return the first characters of an identity, which tell hosts apart.
+
+    Whoever knows all of it can pass for the host, and the holder of a key for many hosts gets
+    messages about each of them.
+    """
+    text = identity or ""
+    return ascii(text[:IDENTITY_CHARS_SHOWN]) + ("..." if text[IDENTITY_CHARS_SHOWN:] else "")
 
 
 def body_digest(body: bytes) -> bytes:

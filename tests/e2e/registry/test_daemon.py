@@ -31,7 +31,7 @@ def test_a_store_that_cannot_be_used_stops_the_start_and_is_left_as_it_is(
     tmp_path: Path,
 ) -> None:
     config, database = tmp_path / "config.yml", tmp_path / "r.db"
-    keys = [{"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}]
+    keys = [{"name": "ops", "value": "0123456789abcdef", "allow": ["read", "write"]}]
     config.write_text(
         yaml.safe_dump({"keys": keys, "store": f"sqlite:///{database}", "listen": "127.0.0.1:0"})
     )
@@ -161,7 +161,7 @@ def test_settings_that_wait_for_a_restart_are_named_on_sighup(daemons: Daemons) 
     settings = yaml.safe_load(registry.config_path.read_text())
     settings["nodes"] |= {"max_mib": 64, "stale_after_seconds": 77}
     settings["prometheus"] = {"ports": {"postgres": 9188}}
-    settings["node_secret"] = {"value": "s" * 32}
+    settings["node_secret"] = {"value": "a-secret-of-this-test"}
     settings["keys"].append({"name": "new", "value": "n" * 20, "allow": ["read"]})
     registry.config_path.write_text(yaml.safe_dump(settings))
 

@@ -19,7 +19,7 @@ STORE = "nats://nats.example:4222/rollcall"
 SETTINGS = f"""
 store: {STORE}
 nats: {{accept_loss: true}}
-keys: [{{name: ops, value: {"k" * 32}, allow: [read, write]}}]
+keys: [{{name: ops, value: 0123456789abcdef, allow: [read, write]}}]
 """
 WITH_RESOLVER = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 

@@ -12,6 +12,7 @@ KEY = "0123456789abcdef0123"
 
 def written(folder: Path, **settings: Any) -> Path:
     """Write settings of an agent with one registry."""
+    (folder / "node.key").touch(mode=0o600)
     (folder / "node.key").write_text(KEY)
     (folder / "state").mkdir(exist_ok=True)
     line = {"url": "http://127.0.0.1:7655", "key_file": "node.key"}

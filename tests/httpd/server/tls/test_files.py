@@ -45,7 +45,7 @@ def test_nobody_at_a_terminal_is_asked_for_a_daemons_passphrase(tmp_path: Path) 
     pair = Authority(tmp_path).issue("registry")
     behind_a_passphrase(pair)
     settings = {
-        "keys": [{"name": "ops", "value": "k" * 20, "allow": ["read"]}],
+        "keys": [{"name": "ops", "value": "0123456789abcdef", "allow": ["read"]}],
         "tls": {"certificate": str(pair.certificate), "key": str(pair.key)},
         "store": f"sqlite:///{tmp_path}/registry.db",
     }

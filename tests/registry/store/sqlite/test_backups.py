@@ -169,7 +169,7 @@ async def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> No
 def settings(tmp_path: Path, store: Path) -> list[str]:
     """Write settings; return the arguments that name them."""
     file = tmp_path / "registry.yml"
-    key = {"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}
+    key = {"name": "ops", "value": "0123456789abcdef", "allow": ["read", "write"]}
     file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{store}"}))
     return ["--config", str(file)]
 

@@ -26,7 +26,7 @@ async def known(path: Path) -> list[str]:
 def arguments(tmp_path: Path, *hosts: str) -> list[str]:
     """Write settings; return the arguments of the command."""
     file = tmp_path / "registry.yml"
-    key = {"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}
+    key = {"name": "ops", "value": "0123456789abcdef", "allow": ["read", "write"]}
     file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{tmp_path}/r.db"}))
     return ["--config", str(file), "delete", *hosts]
 

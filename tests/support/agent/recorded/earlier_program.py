@@ -25,7 +25,7 @@ class EarlierProgram:
         """Run it until it ends, which it does soon if it refuses the database."""
         settings = {
             "listen": f"127.0.0.1:{port}",
-            "keys": [{"name": "ops", "value": "k" * 16, "allow": ["read", "write"]}],
+            "keys": [{"name": "ops", "value": "0123456789abcdef", "allow": ["read", "write"]}],
             "docker": {"url": engine},
             "store": f"sqlite:///{database}",
         }
