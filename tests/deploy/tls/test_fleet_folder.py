@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.connections.keys import derived_agent_key
 from tests.support.e2e.fleet.fleet_folder import OLD_CA, make
 from tests.support.pages import Page
 
@@ -96,6 +97,19 @@ def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     second = make(tmp_path, *MACHINES)
     assert (second.returncode, second.stdout) == (0, "")
     assert content(tmp_path) == made
+
+
+def test_the_key_of_each_agent_is_what_the_command_derives_from_the_operators_secret(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path, *MACHINES, "web-2=WEB-2.test")
+
+    secret = str(tmp_path / "operator/agent-secret")
+    for folder in ("web-1", "web-2"):
+        key = (tmp_path / folder / "ops").read_text()
+        assert key == derived_agent_key(secret, f"{folder}.test") + "\n"
+    named = [path for path in content(tmp_path) if path.endswith("agent-secret")]
+    assert named == ["operator/agent-secret"]
 
 
 def test_a_certificate_that_ends_soon_is_made_anew_and_its_key_with_it(tmp_path: Path) -> None:

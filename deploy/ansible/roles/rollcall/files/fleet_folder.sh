@@ -33,6 +33,18 @@ copy() { # FILE TARGET
     }
 }
 
+agent_key() { # FOLDER HOST: what `rollcall agent-key HOST` prints; no secret is in a command line
+    python3 - "$2" operator/agent-secret >"$1/ops.new" <<'END'
+import base64, hmac, pathlib, sys
+
+host, secret = sys.argv[1].lower().removesuffix("."), pathlib.Path(sys.argv[2]).read_text().strip()
+mac = hmac.digest(secret.encode(), f"rollcall agent {host}".encode(), "sha256")
+print(f"ak1.{host}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}")
+END
+    copy "$1/ops.new" "$1/ops"
+    rm "$1/ops.new"
+}
+
 ca() {
     [ ! -s ca.crt ] || return 0
     quietly openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
@@ -95,6 +107,8 @@ check_secrets() { # MACHINE...: a new secret would refuse the keys that all host
 check_secrets "$@"
 ca
 key agents.key
+mkdir -p operator
+key operator/agent-secret # it stays here: with it, whoever has it can command every agent
 for machine in "$@" operator=operator prometheus=prometheus; do
     folder=${machine%%=*}
     if [ "$folder" = secret ]; then
@@ -109,7 +123,7 @@ for machine in "$@" operator=operator prometheus=prometheus; do
         key registry/scraper
         ;;
     *)
-        key "$folder/ops"
+        agent_key "$folder" "${machine#*=}"
         copy agents.key "$folder/agents.key"
         ;;
     esac
