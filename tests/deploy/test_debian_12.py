@@ -28,7 +28,7 @@ pytestmark = [
         "test_page.py installs, upgrades and purges the package; these are further cases"
     ),
 ]
-KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
+KEYS = ("node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
 MODULES = "/opt/rollcall/environment/lib/modules/site-packages"
 INSTANCE = "rollcall-registry@2"
 OTHER_UNIT = "/etc/systemd/system/rollcall-report.service"

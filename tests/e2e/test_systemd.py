@@ -75,7 +75,7 @@ def _start(host: SystemdHost) -> None:
 def test_make_install_makes_keys_that_root_alone_reads_and_settings_that_a_daemon_reads(
     host: SystemdHost,
 ) -> None:
-    keys = ("hosts.key", "node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
+    keys = ("node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
     said = host.run(f"cd /etc/rollcall && stat -c '%a %U' {' '.join(keys)}")
     assert said.splitlines() == ["600 root"] * len(keys)
     texts = [host.run(f"cat /etc/rollcall/{key}") for key in keys if key != "node.key"]
