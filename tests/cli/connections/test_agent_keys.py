@@ -1,5 +1,6 @@
 """Which key an agent gets: that of its host and no other one."""
 
+import asyncio
 import base64
 import hmac
 from contextlib import AsyncExitStack
@@ -9,7 +10,6 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.cli.connections.conftest import AGENT_SECRET
 from tests.support.certificates import Authority
 from tests.support.cli.collector import collector
 from tests.support.cli.command import Rollcall
@@ -52,7 +52,9 @@ async def test_a_derived_key_is_good_for_one_host_and_is_what_the_command_prints
     trusting: Rollcall,
     registry: InProcessRegistry,
     authority: Authority,
+    secret_file: Path,
 ) -> None:
+    secret = await asyncio.to_thread(secret_file.read_bytes)
     async with AsyncExitStack() as stack:
         agents = {}
         for host in ("victim.test", "other.test"):
@@ -63,7 +65,7 @@ async def test_a_derived_key_is_good_for_one_host_and_is_what_the_command_prints
 
     keys = {}
     for host in agents:
-        mac = hmac.digest(AGENT_SECRET.encode(), f"rollcall agent {host}".encode(), "sha256")
+        mac = hmac.digest(secret.strip(), f"rollcall agent {host}".encode(), "sha256")
         keys[host] = f"ak1.{host}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
         assert (await trusting("agent-key", host.upper())).out == f"{keys[host]}\n"
     for host, agent in agents.items():
