@@ -32,6 +32,11 @@ until (: < "/dev/tcp/localhost/$PORT") 2> /dev/null; do sleep 1; done
 AGENT = """\
 rollcall-agent --config "$host/agent.yml" &
 until rollcall-agent --config "$host/agent.yml" status; do sleep 1; done
+export ROLLCALL_CONFIG="$PWD/operator/contexts.yml"
+rollcall login "https://$REGISTRY:$PORT" --key-file registry/ops \\
+  --agent-secret-file operator/agent-secret \\
+  --ca ca.crt --certificate operator/tls.crt --certificate-key operator/tls.key
+rollcall apps "$host" > apps.txt 2>&1 || grep 'container engine' apps.txt
 """
 STARTED = {"3. Set up the registry": [REGISTRY, ""], "4. Set up the hosts": [AGENT]}
 
