@@ -253,7 +253,7 @@ def test_a_callback_has_its_key_its_labels_and_its_ca(file: Path) -> None:
 def test_a_key_has_sixteen_characters_at_least(
     tmp_path: Path, length: int, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key: dict[str, Any] = {"name": "ops", "value": "k" * length, "allow": ["read"]}
+    key: dict[str, Any] = {"name": "ops", "value": "0123456789abcdef"[:length], "allow": ["read"]}
     path = tmp_path / "registry.yml"
     path.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{tmp_path}/r.db"}))
 
