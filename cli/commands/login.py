@@ -104,7 +104,7 @@ def login(
     contacted.
 
     Examples:
-        rollcall login https://registry:7655 --ca ca.crt --key-file ops --agent-secret-file agents
+        rollcall login https://registry:7655 --ca ca.crt --key-file ops --agent-secret-file secret
 
         rollcall login https://registry:7655 --ca ca.crt --key-file ops --agent-key-file {hostname}
 
@@ -265,7 +265,7 @@ def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | No
     that of the context, unless one is given; it stays on the machines of operators.
 
     Examples:
-        rollcall agent-key web-1.example.com --agent-secret-file agent-secret > ops.key
+        rollcall agent-key web-1.example.com --agent-secret-file secret > web-1.key
 
     """
     session = session_of(ctx)
@@ -358,7 +358,7 @@ def set_context(
     Examples:
         rollcall context set --ca ca.crt
 
-        rollcall context set --agent-secret-file agents
+        rollcall context set --agent-secret-file secret
 
         rollcall context set --allow-plain 10.0.0.0/24
 

@@ -24,11 +24,8 @@ from tests.support.daemons import Daemon, Daemons
 
 pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 SOON = 60.0
-PLAIN, *OVER_TLS = (
-    "http://127.0.0.1:7655",
-    "https://registry.example.com:7655",
-    "https://registry:7655",
-)
+PLAIN, OVER_TLS = "http://127.0.0.1:7655", "https://registry:7655"
+LOGIN_OVER_TLS = f"login {OVER_TLS} --ca ca.crt --key-file ops"
 FILES = {
     "shop.yml": "image: shop:1.4\nmemory: 256\n",
     "apps.yml": "apps: [{name: shop, where: {hosts: [web-1]}, image: 'shop:1.5', memory: 96}]",
@@ -45,8 +42,10 @@ CMD ["/bin/sh", "-c", "echo hello; httpd -f -p 8000 -h /www"]
 """
 # What each one leaves shows in its output, or in that of those behind it.
 OUTCOMES = {
-    "login https://registry.example.com:7655": "the context default is in use",
-    "login https://registry:7655": "the context default is in use",
+    f"{LOGIN_OVER_TLS} --agent-secret-file": "the context default is in use",
+    f"{LOGIN_OVER_TLS} --agent-key-file": "the context default is in use",
+    "context set --agent-secret-file": "default is changed",
+    "agent-key web-1.example.com": "",
     "login http://127.0.0.1:7655": "the context default is in use",
     "context set --ca": "default is changed",
     "context set --allow-plain": "may be sent to loopback addresses, 10.0.0.0/24",
@@ -129,14 +128,13 @@ def put_key(registry: Daemon, *files: Path) -> None:
 def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str]:
     """Return where the registries are; one knows web-1, web-2, and two hosts that are stale."""
     authority = Authority(folder / "authority")
-    for name in ("ca", "ca.crt"):
-        (folder / name).write_bytes(authority.ca.read_bytes())
+    (folder / "ca.crt").write_bytes(authority.ca.read_bytes())
     pair = authority.issue("127.0.0.1")
     over_tls = daemons.registry(
         tls={"certificate": str(pair.certificate), "key": str(pair.key)},
         trust=(str(authority.ca), None),
     )
-    put_key(over_tls, folder / "ops.key", folder / "ops")
+    put_key(over_tls, folder / "ops", folder / "secret")
     plain = daemons.registry(nodes={"stale_after_seconds": 5})
     for hostname in ("db-1", "db-2"):
         plain.ask("POST", f"/nodes/{hostname}", json={"labels": [], "kv": {}}).raise_for_status()
@@ -147,7 +145,7 @@ def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str
         )
     until(lambda: len(plain.ask("GET", "/nodes").json()) == 4, "four nodes", within=SOON)
     until(lambda: "db-1" in plain.ask("GET", "/nodes?stale=true").text, "a stale one", within=SOON)
-    return {PLAIN: plain.base_url, **dict.fromkeys(OVER_TLS, over_tls.base_url)}
+    return {PLAIN: plain.base_url, OVER_TLS: over_tls.base_url}
 
 
 @pytest.mark.usefixtures("shop")
@@ -175,6 +173,7 @@ def test_each_does_what_the_help_says(
     assert left == []
     assert (folder / "upstreams.conf").read_text() == "server web-1;\nserver web-2;\n"
     assert (folder / "reloaded").read_text() == "reload nginx\n"
+    assert (folder / "web-1.key").read_text().startswith("ak1.web-1.example.com.")
     assert rollcall.json("apps", "web-1") == []
 
 
