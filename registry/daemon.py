@@ -81,9 +81,7 @@ async def run(
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
-    _show_certificates(configuration, tls, metrics, log)
-    for unsafe in configuration.unsafe_settings():
-        log.warning("unsafe setting", reason=unsafe)
+    _report(configuration, tls, metrics, log)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
         if (database := store.database) is not None:
@@ -169,13 +167,15 @@ async def accept_when_loaded(
         await asyncio.gather(loading, return_exceptions=True)
 
 
-def _show_certificates(
+def _report(
     configuration: RegistryConfiguration,
     tls: ServerTls | None,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> None:
-    """Log which certificates peers reject now, and show in the metrics when each one expires."""
+    """Log what is wrong with the settings now, and show when each certificate expires."""
+    for reason in configuration.unsafe_settings():
+        log.warning("unsafe setting", reason=reason)
     for fault in configuration.certificate_faults():
         log.warning("certificate not valid, peers reject it", reason=fault)
     # The certificates of `nats.tls` are read at the start alone.
