@@ -140,7 +140,12 @@ class Apps:
             if being_created:  # its creation was undone
                 return None
             raise
-        return None if ended else await self._queries.one(name)
+        if ended:
+            return None
+        try:
+            return await self._queries.one(name)
+        except AppNotFound:  # it has ended meanwhile
+            return None
 
     def _is_being_created(self, name: str) -> bool:
         return isinstance(self._repository.entry(name), CreateEntry)

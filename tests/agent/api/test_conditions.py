@@ -139,9 +139,17 @@ async def test_without_an_engine_it_is_503(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", documented(202), ids=" ".join)
 async def test_in_the_background_it_is_202(tmp_path: Path, operation: tuple[str, str]) -> None:
-    async with api_over(FakeEngine(), tmp_path) as (apps, base_url):
+    engine, may_stop = FakeEngine(), asyncio.Event()
+
+    async def wait(step: str) -> None:
+        if step == "before stop":
+            await may_stop.wait()
+
+    async with api_over(engine, tmp_path) as (apps, base_url):
         await create(apps)
+        engine.at_step = wait  # a deletion that has ended is 200
         found = await answers(base_url, [operation], prefer="respond-async")
+        may_stop.set()
 
     assert found == {operation: 202}
 

@@ -85,7 +85,8 @@ OUTCOMES = {
     "render upstreams.j2 upstreams.conf --watch": "",
     "render upstreams.j2 upstreams.conf --label": "",
     "app delete": "web-1/shop",
-    "forget": "db-2 is forgotten",
+    "forget --held": "no node is held",
+    "forget db-1": "db-2 is forgotten",
 }
 # They go on until Ctrl-C.
 ENDLESS = re.compile("rollcall watch|--watch|--follow")
