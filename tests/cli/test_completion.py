@@ -146,7 +146,7 @@ async def test_commands_options_and_names_are_completed(
 async def test_the_tabulator_completes_at_a_prompt(
     completing: Rollcall, registry: InProcessRegistry, tmp_path: Path, shell: str
 ) -> None:
-    await registry.post("web-1", ["service:web"])
+    await registry.post("web-1", ["service:web"], {"agent.url": "http://127.0.0.1:7656"})
     # The name of an app is typed right behind the slash.
     completed = {"node w": "node web-1 +", "app show w": "app show web-1/+"}
     words = shell.split()
