@@ -168,7 +168,7 @@ async def test_the_tabulator_completes_at_a_prompt(
 async def test_fish_completes(
     completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
-    await registry.post("web-1", ["service:web"])
+    await registry.post("web-1", ["service:web"], {"agent.url": "http://127.0.0.1:7656"})
     asked = "rollcall completion fish | source; complete -C 'rollcall nodes --label service:w'"
 
     done = await asyncio.to_thread(
