@@ -298,6 +298,7 @@ def build_application(
     """Build the HTTP application over the apps."""
     api = AppsApi(apps=apps, log=log, upload_idle_seconds=upload_idle_seconds)
     app = build_app(
+        daemon="agent",
         routes=[
             *api.routes(),
             *UsageApi(usage).routes(),

@@ -28,6 +28,7 @@ DEFAULT_BODY_LIMITS = BodyLimits()
 
 def build_app(
     *,
+    daemon: str,
     routes: Iterable[web.AbstractRouteDef],
     keyring: Keyring,
     status_by_error: Mapping[type[Exception], int],
@@ -45,6 +46,7 @@ def build_app(
 ) -> web.Application:
     """Return the application: the daemon's routes, and those that every daemon has.
 
+    ``daemon`` is `registry` or `agent`, as each answer says in the header `Rollcall`.
     ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
     returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``health``
     returns the body of a GET /healthz that is 200. ``swagger`` is the text of the Swagger document,
@@ -56,6 +58,7 @@ def build_app(
     if pages is not None:
         open_paths |= pages.paths
     middleware = Middleware(
+        daemon=daemon,
         access=Access(keyring, permits, open_paths),
         errors=ErrorTable(status_by_error, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
@@ -69,6 +72,7 @@ def build_app(
     app = web.Application(middlewares=[middleware.__call__], client_max_size=DEFAULT_MAX_BODY_BYTES)
     app.add_routes([*routes, *common_routes, *page_routes])
     app[MIDDLEWARE] = middleware
+    app.on_response_prepare.append(middleware.identify)
     return app
 
 

@@ -24,7 +24,6 @@ LONE_SURROGATE = re.compile(
 )
 LONE_SURROGATE_REASON = "one of its \\u escapes is half a character"
 JSON_HEADERS = {"Content-Type": "application/json"}
-SERVER = "rollcall"  # does not reveal the library and its version
 BODY = web.RequestKey("body", bytes)
 # Where a body is gathered, so that its connection can drop it when it is closed.
 GATHERED_BODY = web.RequestKey("gathered_body", bytearray)

@@ -22,13 +22,17 @@ class DeferredContinue:
 
     def __call__(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer a request."""
-        if "Expect" not in request.headers:
-            return self._handler(request)
+        return self._handler(request) if "Expect" not in request.headers else self._answer(request)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = CIMultiDict((name, _as_utf8(value)) for name, value in request.headers.items())
         expected = headers.popall("Expect")[0]
         without_expect = request.clone(headers=headers)
         without_expect[EXPECTS_CONTINUE] = expected.lower() == "100-continue"
-        return self._handler(without_expect)
+        response = await self._handler(without_expect)
+        # aiohttp would prepare it for the other request, without the headers that the app adds.
+        await response.prepare(without_expect)
+        return response
 
 
 def _as_utf8(value: str) -> str:

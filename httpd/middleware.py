@@ -12,7 +12,6 @@ from httpd.access_log import RequestRecorder, answered
 from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
 from httpd.bodies import (
     BODY,
-    SERVER,
     BodyLimits,
     check_body_headers,
     message_response,
@@ -21,12 +20,19 @@ from httpd.bodies import (
 from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
 
+SERVER = "rollcall"  # does not reveal the library and its version
+IDENTITY = "Rollcall"
 Permits = Callable[[Caller, web.Request], bool]
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="rollcall"'}
 ROUTING_ERRORS = {
     HTTPStatus.NOT_FOUND: "there is no such path; GET /swagger.json tells those that exist",
     HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method; it takes: {allow}",
 }
+
+
+def identity_headers(daemon: str) -> dict[str, str]:
+    """Return the headers of every answer of a daemon; what lacks them came from another server."""
+    return {"Server": SERVER, IDENTITY: daemon}
 
 
 class Access(NamedTuple):
@@ -48,11 +54,13 @@ class Middleware:
     def __init__(
         self,
         *,
+        daemon: str,
         access: Access,
         errors: ErrorTable,
         recorder: RequestRecorder,
         body_limits: BodyLimits,
     ) -> None:
+        self.daemon = daemon
         self.keyring, self._permits, self._open_paths = access
         self.errors = errors
         self.recorder = recorder
@@ -70,11 +78,13 @@ class Middleware:
             response = message_response(reason, status=error.status, headers=_allow_header(error))
         except Exception as error:
             reason, response = self._error_response(request, error)
-        if not response.prepared:
-            response.headers["Server"] = SERVER
         seconds = time.perf_counter() - started
         self.recorder.record(answered(request, response.status, reason), seconds)
         return response
+
+    async def identify(self, _request: web.Request, response: web.StreamResponse) -> None:
+        """Say in a response which daemon it is from, as no other server or proxy does."""
+        response.headers.update(identity_headers(self.daemon))
 
     def _check_access(self, request: web.Request) -> web.Response | None:
         """Return the 401 for a request without a valid key, else None.

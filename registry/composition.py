@@ -236,6 +236,7 @@ def build_application(
         wall=registry.clocks.wall,
     )
     app = build_app(
+        daemon="registry",
         routes=[
             *NodesApi(
                 nodes=nodes,

@@ -9,7 +9,6 @@ from agent.api import requests
 from agent.apps.errors import DataBrokenOff, DataTooSlow
 from agent.apps.service.apps import Apps
 from httpd.auth import caller
-from httpd.bodies import SERVER
 from httpd.continue_100 import send_continue
 from httpd.errors import Forbidden
 from httpd.streams.revocation import cut_off_with_its_key
@@ -43,7 +42,6 @@ class DataTransfers:
             headers={
                 "Content-Type": "application/x-tar",
                 "Content-Disposition": f'attachment; filename="{name}.tar"',
-                "Server": SERVER,
             }
         )
         pause = requests.pause(request)

@@ -9,7 +9,6 @@ from aiohttp import web
 
 from agent.engine.errors import EngineError, TooManyStreams
 from httpd.auth import caller
-from httpd.bodies import SERVER
 from httpd.streams.revocation import cut_off_with_its_key
 
 POLL_SECONDS = 1.0
@@ -17,7 +16,6 @@ MAX_STREAMS_PER_KEY = 16
 HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
     "X-Content-Type-Options": "nosniff",
-    "Server": SERVER,
 }
 
 

@@ -1,6 +1,7 @@
 """The application, served by aiohttp over the connections of a listener."""
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -8,9 +9,10 @@ from aiohttp import web
 
 from httpd.access_log import UNMATCHED
 from httpd.auth import KEY_SHOWN
-from httpd.bodies import GATHERED_BODY, SERVER, message_response
+from httpd.bodies import GATHERED_BODY, message_response
 from httpd.continue_100 import DeferredContinue
 from httpd.metrics import RequestMetrics
+from httpd.middleware import MIDDLEWARE, identity_headers
 from httpd.server.connection import HttpConnection
 from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.limits import ConnectionLimiter
@@ -41,6 +43,7 @@ class ApplicationServer:
         timeouts = self._limiter.timeouts
         return JsonRequestHandler(
             self._server,
+            daemon=self._app[MIDDLEWARE].daemon,
             metrics=self._limiter.metrics,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=timeouts.idle,
@@ -86,8 +89,11 @@ class ApplicationServer:
 class JsonRequestHandler(web.RequestHandler):
     """aiohttp's handler, which answers malformed requests with a Message."""
 
-    def __init__(self, server: web.Server, *, metrics: RequestMetrics, **options: Any) -> None:
+    def __init__(
+        self, server: web.Server, *, daemon: str, metrics: RequestMetrics, **options: Any
+    ) -> None:
         super().__init__(server, **options)
+        self._daemon = daemon
         self._metrics = metrics
 
     def handle_error(
@@ -101,14 +107,14 @@ class JsonRequestHandler(web.RequestHandler):
         self._metrics.observe(UNMATCHED, "other", status, 0.0)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self.log_exception("unhandled", exc_info=exc)
-        return _error_response(status)
+        return _error_response(status, identity_headers(self._daemon))
 
 
-def _error_response(status: int) -> web.Response:
+def _error_response(status: int, headers: Mapping[str, str]) -> web.Response:
     is_client_error = status < HTTPStatus.INTERNAL_SERVER_ERROR
     text = (
         "this is no well-formed HTTP/1.1 request" if is_client_error else "an error of this service"
     )
-    response = message_response(text, status=status, headers={"Server": SERVER})
+    response = message_response(text, status=status, headers=headers)
     response.force_close()
     return response

@@ -14,9 +14,9 @@ from httpd.server.lane.connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.responders import (
     HEAD_TOO_LARGE,
+    RETRY_AFTER,
     TOO_MANY_CONNECTIONS,
     Responders,
-    refusal,
 )
 from httpd.server.tls_protocol import RAW_TRANSPORT
 
@@ -90,7 +90,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._limiter.acquire(self):
             self._begin(transport)
             return
-        transport.write(TOO_MANY_CONNECTIONS)
+        transport.write(self._responders.refusal(*TOO_MANY_CONNECTIONS, RETRY_AFTER))
         self._close()
 
     def _begin(self, transport: asyncio.Transport) -> None:
@@ -221,7 +221,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._limiter.metrics.observe(UNMATCHED, "other", status, 0.0)
         self._is_refused = True
         self._input.clear()
-        self._transport.write(refusal(status, text))
+        self._transport.write(self._responders.refusal(status, text))
         self._deadlines.linger(self._close)
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -220,6 +220,7 @@ async def serving(
         await server.start()
         stack.push_async_callback(server.stop, drain_seconds)
         responders = Responders(
+            daemon=app[MIDDLEWARE].daemon,
             make_handler=server.handler,
             lane=Lane(lane, middleware=app[MIDDLEWARE], max_headers=capacity) if lane else None,
         )

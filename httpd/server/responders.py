@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from httpd.middleware import identity_headers
 from httpd.server.framing import (
     MAX_HEAD_BYTES,
     MAX_HEAD_FIELDS,
@@ -16,23 +17,10 @@ from httpd.server.lane.lane import Lane
 from httpd.server.limits import UnfinishedRequests
 
 READ_BUFFER_BYTES = 64 * 1024
+NO_HEADERS: Mapping[str, str] = {}
 
-REFUSAL = (
-    b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: rollcall\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b"
-)
-
-
-def refusal(status: HTTPStatus, text: bytes, headers: bytes = b"") -> bytes:
-    """Return a whole response with a Message, which needs no escapes."""
-    line = f"{status.value} {status.phrase}".encode()
-    body = b'{"message":"%b"}' % text
-    return REFUSAL % (line, headers, len(body), body)
-
-
-TOO_MANY_CONNECTIONS = refusal(
-    HTTPStatus.SERVICE_UNAVAILABLE, b"too many connections", b"Retry-After: 5\r\n"
-)
+TOO_MANY_CONNECTIONS = HTTPStatus.SERVICE_UNAVAILABLE, b"too many connections"
+RETRY_AFTER = {"Retry-After": "5"}
 HEAD_TOO_LARGE: Mapping[type[HeadTooLarge], tuple[HTTPStatus, bytes]] = {
     HeadTooLarge: (
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -58,9 +46,25 @@ class Responders:
     """
 
     def __init__(
-        self, *, make_handler: Callable[[], web.RequestHandler], lane: Lane | None
+        self, *, daemon: str, make_handler: Callable[[], web.RequestHandler], lane: Lane | None
     ) -> None:
+        self._daemon = daemon
         self.make_handler = make_handler
         self.lane = lane
         self.unfinished = UnfinishedRequests()
         self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+
+    def refusal(
+        self, status: HTTPStatus, text: bytes, headers: Mapping[str, str] = NO_HEADERS
+    ) -> bytes:
+        """Return a whole response with a Message, which needs no escapes."""
+        body = b'{"message":"%b"}' % text
+        fields = {
+            "Content-Type": "application/json",
+            **headers,
+            **identity_headers(self._daemon),
+            "Connection": "close",
+            "Content-Length": str(len(body)),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        return f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n".encode() + body

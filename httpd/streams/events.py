@@ -11,7 +11,6 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.auth import caller, key_digest
-from httpd.bodies import SERVER
 from httpd.errors import NoPlace
 from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
@@ -25,7 +24,6 @@ HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # a proxy is to pass on each event at once
-    "Server": SERVER,
 }
 
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from httpd.bodies import JSON_HEADERS, SERVER
+from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
 from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
@@ -103,7 +103,6 @@ class Answers:
         if body.size <= MAX_UNSTREAMED_BYTES:
             return web.Response(body=b"".join(body.pieces()), headers=headers)
         response = web.StreamResponse(headers=headers)
-        response.headers["Server"] = SERVER
         response.content_length = body.size
         if request.method == "HEAD":
             await response.prepare(request)

@@ -18,18 +18,14 @@ import msgspec
 
 from httpd.access_log import Answered
 from httpd.auth import Caller
-from httpd.bodies import SERVER
 from httpd.errors import Problem
-from httpd.middleware import Middleware
+from httpd.middleware import Middleware, identity_headers
 from httpd.server.lane.plain_head import parse_plain_head
 
 # Only names that need no unquoting or normalising: the router would find the same path.
 REQUEST_LINE = rb"POST %b([A-Za-z0-9_][A-Za-z0-9_.-]*) HTTP/1\.1\r\n"
 # With its headers in the order in which aiohttp sends them.
-RESPONSE = (
-    f"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: {SERVER}\r\n"
-    "Content-Length: %d\r\nDate: %b\r\n\r\n%b"
-).encode()
+RESPONSE = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\nDate: %b\r\n"
 OK = 200
 OK_LINE = b"200 OK"
 
@@ -110,6 +106,9 @@ class Lane:
         self._match_line = re.compile(REQUEST_LINE % re.escape(self._prefix.encode())).match
         self._max_headers = max_headers
         self._headers: dict[bytes, _Headers] = {}
+        identity = identity_headers(middleware.daemon).items()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in identity)
+        self._response = RESPONSE + f"{lines}\r\n".encode() + b"%b"
         self._second = 0
         self._date = b""
 
@@ -154,7 +153,7 @@ class Lane:
         second = int(time.time())
         if second != self._second:
             self._second, self._date = second, formatdate(second, usegmt=True).encode()
-        return RESPONSE % (status, headers, len(body), self._date, body)
+        return self._response % (status, headers, len(body), self._date, body)
 
     def encode_problem(self, problem: Problem) -> bytes:
         """Return the bytes of the response to a request that failed."""

@@ -50,6 +50,7 @@ async def test_a_slow_reader_that_resets_the_connection_is_no_error() -> None:
     flood, metrics = Flood(), new_metrics()
     request_metrics = RequestMetrics(metrics)
     app = build_app(
+        daemon="sample",
         routes=[web.get("/flood", flood.show)],
         keyring=Keyring([(fingerprint(KEY), Caller("reader", frozenset({"read"})))]),
         status_by_error={},

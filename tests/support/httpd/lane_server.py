@@ -107,6 +107,7 @@ def lane_app(
 ) -> web.Application:
     """Return the application behind the lane."""
     return build_app(
+        daemon="sample",
         routes=api.routes(),
         keyring=api.keyring,
         body_limits=BodyLimits({("GET", api.path): None, ("POST", api.path): None}),

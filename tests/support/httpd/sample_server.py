@@ -148,6 +148,7 @@ async def sample_server(
         wrapper_class=structlog.make_filtering_bound_logger("info"),
     )
     app = build_app(
+        daemon="sample",
         routes=(api or SampleApi()).routes(),
         keyring=Keyring(
             [

@@ -38,7 +38,12 @@ async def test_a_plain_request_is_answered_by_the_lane_as_a_handler_would() -> N
     assert (headers.pop("Content-Length"), ordinary.pop("Content-Length")) == ("28", "31")
     headers.pop("Date")
     ordinary.pop("Date")
-    assert headers == ordinary == {"Content-Type": "application/json", "Server": "rollcall"}
+    assert headers == ordinary
+    assert headers == {
+        "Content-Type": "application/json",
+        "Server": "rollcall",
+        "Rollcall": "sample",
+    }
 
 
 @pytest.mark.parametrize(

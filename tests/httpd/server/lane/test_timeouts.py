@@ -97,7 +97,9 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
         limiter = ConnectionLimiter(
             max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
         )
-        responders = Responders(make_handler=lambda: pytest.fail("for the lane alone"), lane=lane)
+        responders = Responders(
+            daemon="sample", make_handler=lambda: pytest.fail("for the lane alone"), lane=lane
+        )
         transport = ClosingTransport()
         HttpConnection(limiter, responders, loop=loop).connection_made(transport)
         await limiter.stop()

@@ -76,6 +76,7 @@ async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_th
                     "Retry-After": "5",
                     "Content-Length": "21",
                     "Server": "rollcall",
+                    "Rollcall": "registry",
                 },
                 b'{"message":"no room"}',
             )
