@@ -204,8 +204,11 @@ def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]
 def http_server(aiohttp_server: AiohttpServer) -> HttpServer:
     """Return a function that serves every path with one handler until the test ends."""
 
-    async def start(handler: Handler, *, tls: SSLContext | None = None) -> str:
-        server = await aiohttp_server(one_handler_app(handler), ssl=tls, shutdown_timeout=0.1)
+    async def start(
+        handler: Handler, *, tls: SSLContext | None = None, daemon: str | None = "registry"
+    ) -> str:
+        app = one_handler_app(handler, daemon=daemon)
+        server = await aiohttp_server(app, ssl=tls, shutdown_timeout=0.1)
         return str(server.make_url(""))
 
     return start

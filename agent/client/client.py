@@ -16,6 +16,7 @@ from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachabl
 from agent.client.sockets import keepalive_socket
 from registry.client.clocks import clock_offset
 from registry.client.errors import BadFile, CertificateRefused, error_for_exception
+from registry.client.identity import foreign_answer, is_from_daemon
 from registry.client.tls import ClientTls
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -255,6 +256,9 @@ class AgentClient:
                 )
         async with response:
             self._clock_offset = clock_offset(response.headers)
+            if not is_from_daemon(response):
+                with self._failures():
+                    raise AgentUnreachable(await foreign_answer(response, "an agent"))
             if response.status not in SUCCESS:
                 raise _refusal(response, await self._whole(response, MAX_ERROR_BYTES))
             yield response
@@ -320,5 +324,5 @@ def _refusal(response: aiohttp.ClientResponse, body: bytes) -> AgentRefused:
     try:
         message = msgspec.json.decode(body, type=Message).message
     except (ValueError, RecursionError):
-        message = f"it answers {response.status} {response.reason}, and not as an agent does"
+        message = f"it answers {response.status} {response.reason}"
     return AgentRefused(response.status, message[:MAX_MESSAGE_CHARS])

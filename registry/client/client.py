@@ -15,12 +15,14 @@ from registry.client.clocks import clock_offset, unix_time
 from registry.client.errors import (
     FAILURES,
     NotARegistry,
-    RegistryError,
     TooSlow,
     connection_lost,
     error_for_exception,
     error_for_status,
+    is_redirect,
+    redirected,
 )
+from registry.client.identity import foreign_answer, is_from_daemon, printable
 from registry.client.models import Access, ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
@@ -175,8 +177,7 @@ class RegistryClient:
         try:
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 async with self._open("GET", path, list(query), None, sent) as response:
-                    if response.status != HTTPStatus.OK:
-                        raise await _error_from(response)
+                    await _require_ok(response)
                     limit.reschedule(None)
                     yield response
         except FAILURES as error:
@@ -239,11 +240,8 @@ class RegistryClient:
         async with self._open(method, path, query, body, headers) as response:
             self._connected = True
             self._clock_offset = clock_offset(response.headers)
-            if response.status == HTTPStatus.OK:
-                return await _read(
-                    response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
-                )
-            raise await _error_from(response)
+            await _require_ok(response)
+            return await _read(response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES)
 
     @asynccontextmanager
     async def _open(
@@ -308,20 +306,28 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(body)
 
 
-async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
+async def _require_ok(response: aiohttp.ClientResponse) -> None:
+    """Raise the error that an answer stands for, unless it is a daemon's 200."""
+    seconds = _retry_after(response)
+    if is_redirect(response.status):
+        raise redirected(response.status, _shown(response.headers.get("Location", "")))
+    if not is_from_daemon(response):
+        text = await foreign_answer(response, "a registry")
+        is_missing = response.status == HTTPStatus.NOT_FOUND
+        raise NotARegistry(
+            f"{text}; is the URL right?" if is_missing else text, retry_after_seconds=seconds
+        )
+    if response.status != HTTPStatus.OK:
+        message = await _message(response)
+        raise error_for_status(response.status, message, retry_after_seconds=seconds)
+
+
+async def _message(response: aiohttp.ClientResponse) -> str:
     body = await _read(response, MAX_ERROR_BYTES)
     try:
-        message = msgspec.json.decode(body, type=_Message).message
+        return _shown(msgspec.json.decode(body, type=_Message).message)
     except (ValueError, RecursionError):
-        message = response.reason or ""
-        if response.status == HTTPStatus.NOT_FOUND:
-            return NotARegistry("it answers 404, and not as a registry does; is the URL right?")
-    return error_for_status(
-        response.status,
-        printable(message),
-        location=printable(response.headers.get("Location", "")),
-        retry_after_seconds=_retry_after(response),
-    )
+        return response.reason or ""
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
@@ -333,9 +339,9 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     return None if then is None or now is None else max(0.0, then - now)
 
 
-def printable(text: str) -> str:
+def _shown(text: str) -> str:
     """Return a text of the registry without unprintable characters, cut to 500 characters."""
-    return "".join(c if c.isprintable() else " " for c in text)[:MAX_MESSAGE_CHARS].strip()
+    return printable(text)[:MAX_MESSAGE_CHARS].strip()
 
 
 def _single_node(body: bytes, hostname: str) -> Node:

@@ -166,15 +166,23 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
 }
 
 
+def is_redirect(status: int) -> bool:
+    """Return whether a status sends the client elsewhere."""
+    return MULTIPLE_CHOICES <= status < BAD_REQUEST
+
+
+def redirected(status: int, location: str) -> Redirected:
+    """Return the error of a redirect, whoever sends it."""
+    return Redirected(
+        f"it answers {status} and points to {location or 'nowhere'}; "
+        "redirects are not followed: write the registry's own address as the URL"
+    )
+
+
 def error_for_status(
-    status: int, message: str, *, location: str | None, retry_after_seconds: float | None
+    status: int, message: str, *, retry_after_seconds: float | None
 ) -> RegistryError:
-    """Return the error that an answer's status stands for."""
-    if MULTIPLE_CHOICES <= status < BAD_REQUEST:
-        return Redirected(
-            f"it answers {status} and points to {location or 'nowhere'}; "
-            "redirects are not followed: write the registry's own address as the URL"
-        )
+    """Return the error that the status of a daemon's answer stands for."""
     failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else NotARegistry)
     return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
 

@@ -22,7 +22,7 @@ def fake_agent(http_server: HttpServer) -> StartAgent:
 
     async def start() -> FakeAgent:
         agent = FakeAgent()
-        agent.url = await http_server(agent.answer)
+        agent.url = await http_server(agent.answer, daemon="agent")
         return agent
 
     return start

@@ -139,8 +139,8 @@ async def test_an_error_of_what_is_no_agent_says_so(text: str, http_server: Http
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(status=404, body=text.encode("utf-8", "surrogateescape"))
 
-    async with client(await http_server(handler)) as agent:
-        with pytest.raises(AgentRefused, match=r"answers 404 .* not as an agent does"):
+    async with client(await http_server(handler, daemon=None)) as agent:
+        with pytest.raises(AgentUnreachable, match=r"answers 404, and not as an agent does"):
             await agent.app("shop")
 
 

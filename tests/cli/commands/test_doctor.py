@@ -113,7 +113,7 @@ async def test_a_registry_that_goes_away_meanwhile_costs_no_finding_of_before(
             await server.close()
         return None
 
-    app = one_handler_app(in_front(registry, first))
+    app = one_handler_app(in_front(registry, first), daemon="registry")
     server = await aiohttp_server(app, shutdown_timeout=0.1)
     url = str(server.make_url(""))
     rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])

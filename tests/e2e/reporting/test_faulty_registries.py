@@ -38,7 +38,7 @@ pytestmark = pytest.mark.real
 async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer a byte at a time, without end."""
     await read_request(reader)
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: 100000\r\n\r\n")
     while not writer.is_closing():
         writer.write(b" ")
         await asyncio.sleep(0.2)
@@ -101,7 +101,7 @@ def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]
         "dripping": (tcp_server(dripping), "slow", "no answer within 1 s"),
         "cutting": (tcp_server(cutting), "unreachable", "cut the connection"),
         "babbling": (tcp_server(babbling), "garbage", "HTTP"),
-        "web page": (server_of_daemons(web_page), "garbage", "not as a registry does"),
+        "web page": (server_of_daemons(web_page, daemon=None), "garbage", "not as a registry does"),
         "flooding": (server_of_daemons(flooding), "garbage", "more than"),
         "overloaded": (server_of_daemons(overloaded), "busy", "too much to do"),
         "redirecting": (server_of_daemons(elsewhere), "redirected", "not followed"),

@@ -63,7 +63,10 @@ async def test_a_kept_connection_that_the_registry_closes_costs_no_heartbeat() -
         nonlocal answers
         await read_request(reader)
         body = json.dumps([{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}])
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body.encode())
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n" % len(body)
+            + body.encode()
+        )
         answers += 1
         await read_request(reader)  # the next request is never answered on this connection
 
@@ -122,13 +125,31 @@ async def test_each_refusal_is_told_apart(
     assert type(failure) is kind
 
 
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 408, 409, 413, 429, 502, 503])
+async def test_an_answer_of_another_server_says_nothing_about_the_request(
+    http_server: HttpServer, status: int
+) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        page = f"<html><body>\n<h1>{status} No\x1b[2J</h1><hr>a proxy" + "x" * 100_000
+        return web.Response(status=status, text=page, headers={"Retry-After": "7"})
+
+    failure = await failure_of(await http_server(handler, daemon=None))
+
+    assert type(failure) is NotARegistry
+    assert not failure.final
+    assert failure.retry_after_seconds == 7
+    expected = f"it answers {status}, and not as a registry does: {status} No [2J a proxy"
+    assert str(failure).startswith(expected)
+    assert len(str(failure)) < 300
+
+
 async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknown(
     http_server: HttpServer,
 ) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(status=404, text="<h1>Not Found</h1>")
 
-    async with client(await http_server(handler)) as registry:
+    async with client(await http_server(handler, daemon=None)) as registry:
         with pytest.raises(NotARegistry, match="is the URL right"):
             await registry.forget("web-1")
 

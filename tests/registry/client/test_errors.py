@@ -78,7 +78,7 @@ async def test_a_connection_that_is_closed_without_an_answer_may_be_one_to_a_tls
 async def test_an_answer_cut_in_the_middle_is_not_taken_for_one() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[{")
+        writer.write(b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: 100\r\n\r\n[{")
         await writer.drain()
 
     async with tcp_server(talk) as url:
@@ -115,7 +115,7 @@ async def test_a_registry_that_accepts_and_never_answers_is_slow() -> None:
 async def test_an_answer_that_drips_is_slow() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: 100000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b" ")
             await asyncio.sleep(0.02)

@@ -36,7 +36,10 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew_at_once(
         connections.append(writer)
         await read_request(reader)
         body = msgspec.json.encode(NODE)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
         await read_request(reader)  # and closes
 
     async with tcp_server(once) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
@@ -55,7 +58,10 @@ async def test_a_client_that_disconnects_closes_its_connection_and_makes_another
         try:
             while True:
                 await read_request(reader)
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s"
+                    % (len(body), body)
+                )
         finally:
             ended[-1].set()
 
@@ -78,7 +84,10 @@ def test_a_second_try_on_a_new_connection_is_within_the_time_limit_of_the_first(
         connections.append(writer)
         loop, body = asyncio.get_running_loop(), msgspec.json.encode(NODE)
         assert isinstance(loop, FastForwardLoop)
-        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        answer = b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s" % (
+            len(body),
+            body,
+        )
         await read_request(reader)
         if len(connections) == 1:
             writer.write(answer)

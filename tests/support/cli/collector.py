@@ -10,7 +10,10 @@ from tests.support.servers import close_server
 
 # The registry is at 127.0.0.1, which the context allows without TLS; the rogue is not.
 ROGUE = "127.0.0.2"
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nRollcall: agent\r\n"
+    b"Content-Length: 2\r\n\r\n[]"
+)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from functools import partial
 from typing import Protocol
 
 from aiohttp import web
@@ -26,27 +27,39 @@ ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 class HttpServer(Protocol):
     """The type of the fixture ``http_server``."""
 
-    async def __call__(self, handler: Handler, *, tls: ssl.SSLContext | None = None) -> str:
-        """Serve every path with one handler, on 127.0.0.1; return the URL."""
+    async def __call__(
+        self,
+        handler: Handler,
+        *,
+        tls: ssl.SSLContext | None = None,
+        daemon: str | None = "registry",
+    ) -> str:
+        """Serve every path with one handler, on 127.0.0.1; return the URL.
+
+        Its answers have the header of a daemon; with None, they are those of another server.
+        """
 
 
-def one_handler_app(handler: Handler) -> web.Application:
-    """Return an application that serves every path with one handler."""
+def one_handler_app(handler: Handler, *, daemon: str | None = None) -> web.Application:
+    """Return an application that serves every path with one handler, as a daemon if it is named."""
     app = web.Application(client_max_size=4 * 1024 * 1024)
+    if daemon is not None:
+        app.on_response_prepare.append(partial(identify, daemon))
     app.router.add_route("*", "/{path:.*}", handler)
     return app
 
 
 @asynccontextmanager
 async def server_of_daemons(
-    handler: Handler, *, tls: ssl.SSLContext | None = None
+    handler: Handler, *, tls: ssl.SSLContext | None = None, daemon: str | None = "registry"
 ) -> AsyncIterator[str]:
     """Serve every path with one handler, on 127.0.0.1; yield the URL.
 
     It is for daemons in a test that has no event loop. They may connect while it closes, which the
     server of the fixture ``http_server`` does not allow for.
     """
-    runner = web.AppRunner(one_handler_app(handler), shutdown_timeout=0.1, access_log=None)
+    app = one_handler_app(handler, daemon=daemon)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     assert runner.server is not None
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, ssl=tls)
@@ -55,6 +68,11 @@ async def server_of_daemons(
     finally:
         await close_server(server)
         await runner.cleanup()
+
+
+async def identify(daemon: str, _request: web.Request, response: web.StreamResponse) -> None:
+    """Say in an answer that it is a daemon's: for what aiohttp calls before it sends one."""
+    response.headers["Rollcall"] = daemon
 
 
 @asynccontextmanager

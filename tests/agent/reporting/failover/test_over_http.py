@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.support.agent.fleet import SimulatedFleet, SimulatedHost
+from tests.support.agent.fleet import MOVED, SimulatedFleet, SimulatedHost
 from tests.support.registry.fake_servers import HttpServer
 from tests.support.waiting import async_until
 
 KEY = "k" * 20
+IDENTITY = {"Rollcall": "registry"}
 
 
 class LoadingRegistry:
@@ -23,17 +24,23 @@ class LoadingRegistry:
         self.taken = 0
         self.refused = 0
         self.transports: set[asyncio.Transport] = set()
+        self.hidden_by: int | None = None
+        """The status that a proxy before the registry answers in its place."""
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer a heartbeat."""
         assert isinstance(request.transport, asyncio.Transport)
         self.transports.add(request.transport)
+        if self.hidden_by is not None:
+            page = "<html><h1>The plain HTTP request was sent to HTTPS port</h1></html>"
+            return web.Response(status=self.hidden_by, text=page, content_type="text/html")
         if self.loading:
             self.refused += 1
-            return web.json_response({"message": "loading"}, status=503)
+            return web.json_response({"message": "loading"}, status=503, headers=IDENTITY)
         self.taken += 1
         name = request.path.rpartition("/")[2]
-        return web.json_response([{"hostname": name, **await request.json(), "last_update": 1}])
+        nodes = [{"hostname": name, **await request.json(), "last_update": 1}]
+        return web.json_response(nodes, headers=IDENTITY)
 
     @property
     def open_connections(self) -> int:
@@ -65,7 +72,7 @@ async def group(tmp_path: Path, http_server: HttpServer) -> AsyncIterator[Group]
     """Yield a group that has taken a first heartbeat."""
     registries = [LoadingRegistry() for _ in range(3)]
     for registry in registries:
-        registry.url = await http_server(registry.answer)
+        registry.url = await http_server(registry.answer, daemon=None)
     group = Group(tmp_path, registries)
     async with group.fleet.running():
         await group.fleet.until_taken(1)
@@ -93,6 +100,21 @@ async def test_heartbeats_share_a_connection_and_a_move_closes_it(group: Group) 
     await group.fleet.until_taken(20)
     assert (first.refused, first.taken) == (refused, taken)
     assert group.host.moves == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 429, 502])
+async def test_an_error_page_of_a_proxy_moves_the_agent_and_is_in_the_log(
+    group: Group, status: int
+) -> None:
+    hidden = group.used
+    hidden.hidden_by = status
+    await group.fleet.until_taken(2)
+
+    assert group.used is not hidden
+    moves = [line for line in group.host.lines.entries if line["event"] == MOVED]
+    assert [(line["from"], line["kind"]) for line in moves] == [(hidden.url, "garbage")]
+    words = "The plain HTTP request was sent to HTTPS port"
+    assert f"it answers {status}, and not as a registry does: {words}" in moves[0]["reason"]
 
 
 @pytest.mark.slow
