@@ -56,8 +56,9 @@ from config.address import listen_address
 from config.agent import NodeSettings
 from config.changes import log_pending_restarts
 from config.lines import lines_in_mistakes
-from httpd.app import access_routes, build_app
+from httpd.app import NO_PROXIES, access_routes, build_app
 from httpd.auth import Keyring
+from httpd.clients import TrustedProxies
 from httpd.host_metrics.loop import measuring_loop
 from httpd.host_metrics.write_ahead_log import watching_log
 from httpd.metrics import RequestMetrics, new_metrics
@@ -265,6 +266,7 @@ async def _listening(
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
         pages=settings.pages,
+        proxies=configuration.proxies,
         log=log,
     )
     async with serving(
@@ -293,6 +295,7 @@ def build_application(
     open_swagger: bool,
     pages: bool,
     log: FilteringBoundLogger,
+    proxies: TrustedProxies = NO_PROXIES,
     upload_idle_seconds: float = UPLOAD_IDLE_SECONDS,
 ) -> web.Application:
     """Build the HTTP application over the apps."""
@@ -315,6 +318,7 @@ def build_application(
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=Pages("agent") if pages else None,
+        proxies=proxies,
         log=log,
     )
     api.attach(app)

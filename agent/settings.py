@@ -35,6 +35,7 @@ from config.load import (
 from config.secrets import SecretReader
 from config.server import Secret, missing_folder
 from httpd.auth import Caller, fingerprint
+from httpd.clients import TrustedProxies
 from httpd.host_metrics.expiry import CertificateFiles, settings_faults
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
@@ -118,8 +119,14 @@ class AgentConfiguration:
             *self.settings.open_listeners("listen"),
             *plain_registries(self.settings.registries),
             *self._secrets.exposed(passwords),
+            *self.proxies.warnings(),
         ]
         return [f"{self.file}: {each}" for each in found]
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """The proxies whose word on a client's address counts."""
+        return TrustedProxies(self.settings.trusted_proxies)
 
     def certificate_faults(self) -> list[str]:
         """Return which certificates peers reject now, because of their dates."""

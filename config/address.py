@@ -3,6 +3,7 @@
 import ipaddress
 
 MAX_PORT = 65535
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # Of URLs without a port, by scheme.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -37,3 +38,21 @@ def _ipv6(host: str, text: str) -> str:
         return str(ipaddress.IPv6Address(host))
     except ValueError as error:
         raise ValueError(f"`{text}`: {host} is no IPv6 address") from error
+
+
+def proxy_network(text: str) -> Network:
+    """Return the network that a text such as ``192.0.2.0/28`` or ``192.0.2.10`` means.
+
+    Raises:
+        ValueError: it is none, or all addresses; the message shows a correct one.
+
+    """
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"`{text}` is no network, such as 192.0.2.10/32: {error}") from error
+    if network.prefixlen == 0:
+        raise ValueError(f"`{text}` would trust every client; write the addresses of the proxies")
+    if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped:
+        raise ValueError(f"`{text}`: write IPv4 addresses as such, without ::ffff:")
+    return network

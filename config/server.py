@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.address import MAX_PORT, is_local, listen_address
+from config.address import MAX_PORT, is_local, listen_address, proxy_network
 
 PortNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]
 STATE_DIRECTORY = "/var/lib/rollcall"
@@ -97,7 +97,8 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     """What the HTTP server of either daemon needs.
 
     ``listen`` is HOST:PORT. ``max_connections`` bounds the memory that idle clients can use.
-    ``pages`` says whether ``/`` is the page for people.
+    ``pages`` says whether ``/`` is the page for people. ``trusted_proxies`` are the networks of the
+    proxies whose X-Forwarded-For counts.
     """
 
     listen: str
@@ -106,6 +107,7 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     open_swagger: bool = False
     pages: bool = True
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 20_000
+    trusted_proxies: tuple[str, ...] = ()
     log: LogSettings = LogSettings()
 
     def mistakes(self) -> Iterator[str]:
@@ -114,12 +116,18 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
             listen_address(self.listen)
         except ValueError as error:
             yield f"`listen`: {error}"
+        for network in self.trusted_proxies:
+            try:
+                proxy_network(network)
+            except ValueError as error:
+                yield f"`trusted_proxies`: {error}"
 
     def open_listeners(self, *names: str) -> Iterator[str]:
         """Yield which of these settings listen beyond this host without TLS, with the remedy."""
         for name in names:
             address = getattr(self, name)
-            if address is None or self.tls is not None:
+            # A trusted proxy may end TLS.
+            if address is None or self.tls is not None or self.trusted_proxies:
                 continue
             if not is_local(listen_address(address)[0]):
                 yield (

@@ -10,6 +10,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.auth import CALLER, SAFE_METHODS
+from httpd.clients import client_address
 from httpd.metrics import RequestMetrics
 
 LINES_PER_SECOND = 10
@@ -51,7 +52,7 @@ def answered(request: web.Request, status: int, reason: str | None = None) -> An
         path=request.rel_url.raw_path,
         status=status,
         caller=caller.name if caller else None,
-        remote=request.remote,
+        remote=client_address(request),
         quiet=request.method in SAFE_METHODS or QUIET in request,
         reason=reason,
     )

@@ -17,6 +17,7 @@ from httpd.bodies import (
     message_response,
     query,
 )
+from httpd.clients import TrustedProxies
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
@@ -24,6 +25,7 @@ from httpd.pages.files import Pages
 
 SWAGGER = "/swagger.json"
 DEFAULT_BODY_LIMITS = BodyLimits()
+NO_PROXIES = TrustedProxies()
 
 
 def build_app(
@@ -43,6 +45,7 @@ def build_app(
     open_metrics: bool = False,
     open_swagger: bool = False,
     pages: Pages | None = None,
+    proxies: TrustedProxies = NO_PROXIES,
 ) -> web.Application:
     """Return the application: the daemon's routes, and those that every daemon has.
 
@@ -50,7 +53,8 @@ def build_app(
     ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
     returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``health``
     returns the body of a GET /healthz that is 200. ``swagger`` is the text of the Swagger document,
-    in YAML. ``pages`` are open, and hold no data.
+    in YAML. ``pages`` are open, and hold no data. ``proxies`` are those whose X-Forwarded-For
+    counts.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     open_paths = {path for path, is_open in may_be_open.items() if is_open}
@@ -59,7 +63,7 @@ def build_app(
         open_paths |= pages.paths
     middleware = Middleware(
         daemon=daemon,
-        access=Access(keyring, permits, open_paths),
+        access=Access(keyring, permits, open_paths, proxies),
         errors=ErrorTable(status_by_error, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
         body_limits=body_limits,

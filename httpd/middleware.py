@@ -17,6 +17,7 @@ from httpd.bodies import (
     message_response,
     receive_body,
 )
+from httpd.clients import CLIENT_ADDRESS, TrustedProxies
 from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
 
@@ -36,11 +37,12 @@ def identity_headers(daemon: str) -> dict[str, str]:
 
 
 class Access(NamedTuple):
-    """The keys, what each permits, and the paths that need none."""
+    """The keys, what each permits, the paths that need none, and whose word on addresses counts."""
 
     keyring: Keyring
     permits: Permits
     open_paths: Collection[str]
+    proxies: TrustedProxies
 
 
 class Middleware:
@@ -61,7 +63,7 @@ class Middleware:
         body_limits: BodyLimits,
     ) -> None:
         self.daemon = daemon
-        self.keyring, self._permits, self._open_paths = access
+        self.keyring, self._permits, self._open_paths, self.proxies = access
         self.errors = errors
         self.recorder = recorder
         self._body_limits = body_limits
@@ -71,6 +73,8 @@ class Middleware:
         """Answer a request; an exception becomes a response."""
         started = time.perf_counter()
         reason = None
+        if self.proxies and (address := self.proxies.client_of(request)) is not None:
+            request[CLIENT_ADDRESS] = address
         try:
             response = self._check_access(request) or await self._answer(request, handler)
         except web.HTTPException as error:

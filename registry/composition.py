@@ -11,8 +11,9 @@ from structlog.typing import FilteringBoundLogger
 
 from config import VERSION
 from config.registry import NodesSettings, is_shared_store
-from httpd.app import access_routes, build_app
+from httpd.app import NO_PROXIES, access_routes, build_app
 from httpd.auth import Keyring
+from httpd.clients import TrustedProxies
 from httpd.metrics import RequestMetrics
 from httpd.pages.files import Pages
 from httpd.streams.events import EventStreams
@@ -207,6 +208,7 @@ def build_application(
     open_swagger: bool,
     pages: bool,
     log: FilteringBoundLogger,
+    proxies: TrustedProxies = NO_PROXIES,
 ) -> web.Application:
     """Build the HTTP application over the rules."""
     nodes, queries, warm_up = registry.nodes, registry.queries, registry.warm_up
@@ -260,6 +262,7 @@ def build_application(
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=Pages("registry") if pages else None,
+        proxies=proxies,
         log=log,
     )
     app.cleanup_ctx.append(streams.run)

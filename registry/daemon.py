@@ -96,6 +96,7 @@ async def run(
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
             pages=settings.pages,
+            proxies=configuration.proxies,
             log=log,
         )
         notifier = SystemdNotifier(os.environ)

@@ -21,6 +21,7 @@ from config.registry import (
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
+from httpd.clients import TrustedProxies
 from httpd.host_metrics.expiry import CertificateFiles, expiries, settings_faults, validities_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
@@ -71,6 +72,7 @@ class RegistryConfiguration:
         found = [
             *settings.open_listeners("listen", "shared_listen"),
             *self._secrets.exposed(named),
+            *self.proxies.warnings(),
             *(
                 f"keys[{index}]: whoever has the key {caller.name} can report and delete every"
                 " host; give each host a key of its own (`node_secret`), or name the hosts in"
@@ -82,6 +84,11 @@ class RegistryConfiguration:
             ),
         ]
         return [f"{self.file}: {each}" for each in found]
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """The proxies whose word on a client's address counts."""
+        return TrustedProxies(self.settings.trusted_proxies)
 
     def certificate_faults(self) -> list[str]:
         """Return which certificates peers reject now, because of their dates."""

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 from httpd.auth import METRICS, SAFE_METHODS, Caller, may_get
-from httpd.client_certificates import certificate_names
+from httpd.clients import certificate_names
 from httpd.errors import Forbidden
 from registry.derived_keys import derived_key
 from registry.message import HostnameInvalid, normalise_hostname

@@ -5,6 +5,7 @@ import ipaddress
 from aiohttp import web
 
 from httpd.auth import Caller, caller
+from httpd.clients import client_address
 from registry.nodes.directory.events import Source
 
 
@@ -17,4 +18,4 @@ def source_of(caller: Caller, address: str) -> Source:
 
 def request_source(request: web.Request) -> Source:
     """Return who sends a request; only for handlers of paths that need a key."""
-    return source_of(caller(request), request.remote or "-")
+    return source_of(caller(request), client_address(request) or "-")

@@ -3,7 +3,7 @@ import ssl
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from httpd.client_certificates import certificate_names, names_in
+from httpd.clients import certificate_names, names_in
 
 
 def test_the_alternative_names_count_in_any_case() -> None:

@@ -5,7 +5,7 @@ import time
 from functools import partial
 from typing import Protocol
 
-from httpd.client_certificates import names_in
+from httpd.clients import names_in
 from httpd.server.lane.lane import Accepted, Lane, Peer
 from httpd.server.lane.plain_head import LANE_MAX_HEAD_BYTES
 
@@ -47,6 +47,7 @@ class LaneConnection:
         "_idle_seconds",
         "_idle_timer",
         "_is_holding",
+        "_is_of_proxy",
         "_lane",
         "_last_activity",
         "_loop",
@@ -75,6 +76,7 @@ class LaneConnection:
         self._owner = owner
         self._loop = loop
         self._peer = _peer(transport)
+        self._is_of_proxy = lane.proxies.are_at(self._peer.address)
         self._rest = bytearray()
         self._needed = 0
         self._partial_since = self._last_activity = loop.time()
@@ -167,7 +169,7 @@ class LaneConnection:
         """Answer a request, now or later; False if it is not for the lane."""
         started = time.perf_counter()
         try:
-            response = accepted.respond(self._peer, body)
+            response = accepted.respond(self._client(accepted), body)
         except Exception as error:
             self._send_problem(accepted, started, error)
             return True
@@ -212,14 +214,20 @@ class LaneConnection:
 
     def _send(self, accepted: Accepted, started: float, body: bytes) -> None:
         self._write(self._lane.encode(body))
-        self._lane.record(accepted, self._peer, time.perf_counter() - started)
+        self._lane.record(accepted, self._client(accepted), time.perf_counter() - started)
 
     def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
         """Answer with an error. aiohttp must not repeat the request: it may have had its effect."""
         lane = self._lane
         problem = lane.errors.problem(error, path=accepted.path)
         self._write(lane.encode_problem(problem))
-        lane.record(accepted, self._peer, time.perf_counter() - started, problem)
+        lane.record(accepted, self._client(accepted), time.perf_counter() - started, problem)
+
+    def _client(self, accepted: Accepted) -> Peer:
+        """Return whom a request is from: a proxy's connection may carry those of many clients."""
+        if not self._is_of_proxy or accepted.client is None:
+            return self._peer
+        return self._peer._replace(address=accepted.client)
 
     def _write(self, response: bytes) -> None:
         """Send a response, unless its client has left: the request counts all the same."""

@@ -70,19 +70,21 @@ class Endpoint(Protocol):
 
 
 class Accepted(NamedTuple):
-    """A request, as far as its head describes it."""
+    """A request, as far as its head describes it; ``client`` counts if a proxy has sent it."""
 
     respond: Respond
     content_length: int
     caller: Caller
     path: str
+    client: str | None
 
 
 class _Headers(NamedTuple):
-    """What a request says behind its request line."""
+    """What a request says behind its request line; ``client`` is the one that a proxy names."""
 
     content_length: int
     caller: Caller
+    client: str | None
 
 
 class Lane:
@@ -96,6 +98,7 @@ class Lane:
 
     def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_headers: int) -> None:
         self.errors = middleware.errors
+        self.proxies = middleware.proxies
         self._keyring = middleware.keyring
         self._keyring_version = middleware.keyring.version
         self._recorder = middleware.recorder
@@ -128,12 +131,12 @@ class Lane:
         headers = self._headers.get(digest) or self._add_headers(digest, head)
         if headers is None:
             return None
-        content_length, caller = headers
+        content_length, caller, client = headers
         name = line[1].decode()
         respond = self._endpoint.accept(name, caller)
         if respond is None:
             return None
-        return Accepted(respond, content_length, caller, self._prefix + name)
+        return Accepted(respond, content_length, caller, self._prefix + name, client)
 
     def _add_headers(self, digest: bytes, head: bytes) -> _Headers | None:
         """Parse the headers of a head, and remember them by their digest if they are good."""
@@ -145,7 +148,9 @@ class Lane:
             return None
         if len(self._headers) >= self._max_headers:
             self._headers.clear()  # rare, and quicker than to know which were used last
-        headers = self._headers[digest] = _Headers(parsed.content_length, caller)
+        headers = self._headers[digest] = _Headers(
+            parsed.content_length, caller, self.proxies.client(parsed.forwarded_for)
+        )
         return headers
 
     def encode(self, body: bytes, status: bytes = OK_LINE, headers: bytes = b"") -> bytes:

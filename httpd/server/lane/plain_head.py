@@ -23,10 +23,11 @@ SPECIAL_HEADERS = frozenset(
 
 
 class PlainHead(NamedTuple):
-    """The length of the body in bytes, the header Authorization."""
+    """The length of the body in bytes, the headers Authorization and X-Forwarded-For."""
 
     content_length: int
     authorization: str
+    forwarded_for: str
 
 
 class _Events:
@@ -76,4 +77,8 @@ def parse_plain_head(head: bytes) -> PlainHead | None:
         or len(length) > MAX_LENGTH_DIGITS
     ):
         return None
-    return PlainHead(int(length), headers[b"authorization"].decode())
+    return PlainHead(
+        int(length),
+        headers[b"authorization"].decode(),
+        headers.get(b"x-forwarded-for", b"").decode(),
+    )

@@ -14,6 +14,7 @@ from yarl import URL
 
 from config.registry import NodesSettings
 from httpd.auth import Caller, Keyring, fingerprint
+from httpd.clients import TrustedProxies
 from httpd.metrics import new_metrics
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
@@ -173,6 +174,7 @@ async def in_process_registry(
     record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     history_bytes: int = MAX_BYTES,
+    trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[InProcessRegistry]:
     """Run a registry while the context is open; without the lane, aiohttp answers everything."""
     clock = clock or ManualClocks()
@@ -214,6 +216,7 @@ async def in_process_registry(
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=pages,
+        proxies=TrustedProxies(trusted_proxies),
         log=log,
     )
     if load:
