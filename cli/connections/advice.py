@@ -20,8 +20,8 @@ from cli.connections.session import client_tls
 from cli.connections.trust import (
     Origin,
     is_host,
-    origin_of,
     registry_may_be_plain,
+    registry_of,
 )
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.staleness import REGISTRY_UNIT
@@ -37,6 +37,7 @@ from registry.client.errors import (
     NotTls,
     NotYetValid,
     RegistryError,
+    Rejected,
     TooSlow,
     Unreachable,
     WrongKey,
@@ -79,7 +80,7 @@ async def check_url(attempt: Attempt) -> None:
     """
     context = attempt.context
     url = context.registry
-    origin = origin_of(url)
+    origin = registry_of(url)
     if origin is None:
         meant = _meant(url)
         raise WrongUsage(_fault(url, meant), hint=await _login(meant, attempt))
@@ -91,17 +92,19 @@ async def check_url(attempt: Attempt) -> None:
 
 
 def _meant(url: str) -> Origin | None:
-    """Return what a URL with a path, or without a scheme, may have meant; None if nothing."""
+    """Return what a URL with a query, or without a scheme, may have meant; None if nothing."""
     try:
         typed = urlsplit(url if "://" in url else f"//{url}")
     except ValueError:
         return None
     is_web = typed.scheme in ("http", "https")
     netloc = typed.netloc.rpartition("@")[2]
-    found = origin_of(f"{typed.scheme if is_web else 'https'}://{netloc}")
+    origin = f"{typed.scheme if is_web else 'https'}://{netloc}"
+    found = registry_of(origin + typed.path) or registry_of(origin)
     if found is None or is_web:
         return found
-    return found._replace(port=found.port or REGISTRY_PORT)
+    # A path is that of a proxy, which listens at the port of the scheme.
+    return found if found.path else found._replace(port=found.port or REGISTRY_PORT)
 
 
 def _fault(url: str, meant: Origin | None) -> str:
@@ -116,7 +119,7 @@ def _fault(url: str, meant: Origin | None) -> str:
     if scheme.lower() not in ("http", "https"):
         return f"{url!a} is no URL of a registry: its scheme is https, or http without TLS"
     if any(sign in rest for sign in "/?#"):
-        return f"{url!a} is no URL of a registry: leave out the path"
+        return f"{url!a} is no URL of a registry: leave out what follows host and port"
     return f"{url!a} is no URL of a registry: write the scheme in small letters"
 
 
@@ -190,7 +193,7 @@ async def failed_login(
 ) -> CommandError | None:
     """Return what a registry's error means for a login; None if it says all there is to say."""
     url, retry = attempt.context.registry, attempt.retry
-    origin = origin_of(url)
+    origin = registry_of(url)
     assert origin is not None, "check_url was called"
     if isinstance(error, BadCertificate | CertificateRefused | WrongKey | NotPermitted):
         return await _not_accepted(error, origin, attempt)
@@ -200,6 +203,10 @@ async def failed_login(
             f"{url} is an agent, not a registry; a registry has port {REGISTRY_PORT} by default",
             hint=_of_registry(origin, attempt),
         )
+    if isinstance(error, NotFound | Rejected) and origin.path:
+        bare = origin._replace(path="")
+        text = f"the registry has no path {origin.path}, as it has behind a proxy"
+        return NotReached(text, hint=retry(url=str(bare)))
     is_away = isinstance(error, Unreachable | TooSlow)
     over_tls = origin._replace(scheme="https")
     if origin.scheme == "http" and (is_other or is_away) and await speaks_tls(str(over_tls)):

@@ -24,6 +24,10 @@ ORIGIN = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?/?",
     re.ASCII,
 )
+# A registry may be at a path of a proxy, since the operator types it. No part begins with a dot.
+REGISTRY = re.compile(
+    r"(?P<origin>https?://[^/?#]+)(?P<path>(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*)/?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def check_agent_key(context: Context) -> None:
 
 def checked_registry(url: str, context: Context) -> None:
     """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
-    origin = origin_of(url)
+    origin = registry_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
     if origin.scheme == "http" and not registry_may_be_plain(origin.host, context):
@@ -114,7 +118,7 @@ def _agent_may_be_plain(host: str, context: Context) -> bool:
 
 def is_local(context: Context) -> bool:
     """Return whether a context's registry is at a loopback address, as its agents may be then."""
-    origin = origin_of(context.registry)
+    origin = registry_of(context.registry)
     return origin is not None and is_loopback_address(origin.host)
 
 
@@ -139,21 +143,30 @@ def _is_address(host: str) -> bool:
 
 
 class Origin(NamedTuple):
-    """The scheme, host and port of a URL."""
+    """The scheme, host and port of a URL; of a registry's, also the path, without a last slash."""
 
     scheme: str
     host: str
     port: int | None
+    path: str = ""
 
     def __str__(self) -> str:
         """Return the URL, made anew of its parts: every reader of it finds the same host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
 
 
 def is_host(name: str) -> bool:
     """Return whether a name can be that of a host in a URL, a certificate, or a path."""
     return len(name) <= MAX_HOST_CHARS and HOST.fullmatch(name) is not None
+
+
+def registry_of(url: str) -> Origin | None:
+    """Return the parts of a registry's URL, which may have a path; None if it is no such URL."""
+    found = REGISTRY.fullmatch(url)
+    origin = None if found is None else origin_of(found["origin"])
+    return None if found is None or origin is None else origin._replace(path=found["path"])
 
 
 def origin_of(url: str) -> Origin | None:

@@ -148,7 +148,8 @@ def _link(request: web.Request, listing: Listing) -> dict[str, str]:
     if listing.next_after is None:
         return {}
     following = request.rel_url.update_query(after=listing.next_after)
-    return {"Link": f'<{following.raw_path_qs}>; rel="next"'}
+    # Relative to the request's path, of which a proxy may have removed the beginning.
+    return {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
 
 
 def _hostname(request: web.Request) -> str:

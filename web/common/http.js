@@ -27,7 +27,7 @@ export async function send(method, path, { signal } = {}) {
   let response;
   let text;
   try {
-    response = await fetch(path, { method, headers: headers(), cache: "no-store", redirect: "error", signal });
+    response = await fetch(relative(path), { method, headers: headers(), cache: "no-store", redirect: "error", signal });
     text = await response.text();
   } catch (error) {
     throw error.name === "AbortError" ? error : new AwayError();
@@ -41,7 +41,7 @@ export async function send(method, path, { signal } = {}) {
 /** GET a stream of text; `receive` is called with each part of it until the stream ends. */
 export async function follow(path, { signal, begin, receive }) {
   try {
-    const response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
+    const response = await fetch(relative(path), { headers: headers(), cache: "no-store", redirect: "error", signal });
     if (!response.ok) throw answerError(response, decoded(await response.text()));
     begin();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -53,6 +53,11 @@ export async function follow(path, { signal, begin, receive }) {
 
 function answerError({ status }, body) {
   return new AnswerError(status, body?.message ?? `HTTP status ${status} without a message: a proxy may have sent it.`);
+}
+
+// The page may be at a path of a proxy: what it asks for is beside it.
+function relative(path) {
+  return `.${path}`;
 }
 
 function headers() {

@@ -1,6 +1,7 @@
 // The key: typed once, kept for this tab, and never in an address or a cookie.
 
-const NAME = "rollcall.key";
+// Behind a proxy, other daemons may have pages at other paths of the same host.
+const NAME = `rollcall.key ${location.pathname}`;
 
 /** Return the key of this tab, or null. */
 export function key() {

@@ -188,11 +188,13 @@ async def test_a_key_file_that_is_not_there_is_told_before_the_lack_of_tls(
     [
         ("registry.test", "has no scheme", "https://registry.test:7655"),
         ("10.0.0.1:7000", "has no scheme", "https://10.0.0.1:7000"),
-        ("registry.test/ui", "has no scheme", "https://registry.test:7655"),
+        ("registry.test/ui", "has no scheme", "https://registry.test/ui"),
         ("ftp://registry.test", "is no URL of a registry", "https://registry.test:7655"),
         ("http://a b", "is no URL of a registry", "https://REGISTRY:7655"),
-        ("https://x:7655/ui", "is no URL of a registry: leave out the path", "https://x:7655"),
-        ("https://x/?a=b", "is no URL of a registry: leave out the path", "https://x"),
+        ("https://x:1/a//b", "is no URL of a registry: leave out what follows", "https://x:1"),
+        ("https://x/../b", "is no URL of a registry: leave out what follows", "https://x"),
+        ("https://x/?a=b", "is no URL of a registry: leave out what follows", "https://x"),
+        ("https://x/ui#/hosts", "is no URL of a registry: leave out what", "https://x/ui"),
         ("HTTPS://x:1", "is no URL of a registry: write the scheme in small", "https://x:1"),
     ],
 )
@@ -207,11 +209,13 @@ async def test_what_is_no_url_is_told_before_a_key_is_asked_for(
     assert ran.err.endswith(f"\n  next: {following}\n")
 
 
-async def test_a_path_of_a_url_without_tls_is_left_out_in_the_command_that_works(
-    rollcall: Rollcall, plain_url: str, key_file: Path
+@pytest.mark.parametrize("path", ["/nodes", "/ui"])
+async def test_a_path_that_only_a_proxy_has_is_left_out_in_the_command_that_works(
+    rollcall: Rollcall, plain_url: str, key_file: Path, path: str
 ) -> None:
-    ran = await rollcall("login", f"{plain_url}/nodes", "--key-file", str(key_file))
+    ran = await rollcall("login", f"{plain_url}{path}", "--key-file", str(key_file))
 
+    assert f"the registry has no path {path}, as it has behind a proxy" in ran.err
     _, _, command = ran.err.rstrip().partition("next: ")
     assert command.startswith(f"rollcall login {plain_url} --key-file")
     assert (await rollcall(*command.split()[1:])).status == 0
@@ -327,5 +331,5 @@ async def test_a_password_in_a_url_is_not_printed(
 
     assert ran.status == 2
     assert "leave out what stands before the @" in ran.err
-    assert f"rollcall login https://registry.test:7655 --key-file {key_file}" in ran.err
+    assert f"rollcall login https://registry.test:7655{path} --key-file {key_file}" in ran.err
     assert "sesame" not in ran.out + ran.err

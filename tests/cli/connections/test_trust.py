@@ -96,6 +96,7 @@ def test_no_tls_is_tried_with_a_hostname_that_no_certificate_can_have() -> None:
 def test_a_registry_without_tls_has_to_be_allowed_or_at_a_loopback_address() -> None:
     for url in ("https://registry:7655", "http://[fd00::1]", "http://127.1.2.3:1", "http://[::1]"):
         checked_registry(url, CONTEXT)
+        checked_registry(f"{url}/rollcall/v-1.0/", CONTEXT)
     for url, step in (
         ("http://localhost:7655", "rollcall login --help"),
         ("http://registry:7655", "rollcall login --help"),

@@ -2,6 +2,7 @@
 
 import random
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -20,6 +21,7 @@ async def page(registry: InProcessRegistry, path: str) -> tuple[list[str], str |
     if link is not None:
         following = link.removeprefix("<").removesuffix('>; rel="next"')
         assert link == LINK.format(following)
+        following = str(urljoin("http://registry/", following)).removeprefix("http://registry")
     nodes: list[dict[str, Any]] = answer.json()
     return [node["hostname"] for node in nodes], following
 
