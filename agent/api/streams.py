@@ -16,6 +16,7 @@ MAX_STREAMS_PER_KEY = 16
 HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
     "X-Content-Type-Options": "nosniff",
+    "X-Accel-Buffering": "no",  # a proxy is to pass on each line at once
 }
 
 

@@ -40,6 +40,8 @@ if [ "$1" = test ]; then
     have pipx || need pipx
     have zsh || need zsh
     have fish || need fish
+    have nginx || need nginx
+    have haproxy || need haproxy
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk
@@ -86,7 +88,7 @@ fi
 
 if [ -d /run/systemd/system ]; then
     for name in $missing; do
-        case $name in prometheus | docker-registry | etcd-server)
+        case $name in prometheus | docker-registry | etcd-server | nginx | haproxy)
             systemctl disable -q "${name%-server}" || true ;;
         esac
     done
