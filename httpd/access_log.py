@@ -72,7 +72,7 @@ class AccessLog:
         self._log = log.bind()  # a lazy logger would look itself up for each line
         self._monotonic = monotonic
         self.is_verbose = log.is_enabled_for(logging.DEBUG)
-        self._windows: dict[int, _Window] = {}
+        self._windows: dict[int, LineLimit] = {}
 
     def write(self, answered: Answered, seconds: float) -> None:
         """Write the line of a request that was answered after this many seconds."""
@@ -81,7 +81,7 @@ class AccessLog:
         quiet = polled or (answered.quiet and status < HTTPStatus.BAD_REQUEST)
         if quiet and not self.is_verbose:
             return
-        window = self._windows.setdefault(status, _Window())
+        window = self._windows.setdefault(status, LineLimit())
         if not window.admits(self._monotonic()):
             return
         details: dict[str, object] = {
@@ -105,8 +105,8 @@ class AccessLog:
         return self._log.warning if status >= HTTPStatus.INTERNAL_SERVER_ERROR else self._log.info
 
 
-class _Window:
-    """How many lines of one status were written in the present second."""
+class LineLimit:
+    """How many lines of one kind were written in the present second: at most LINES_PER_SECOND."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -114,6 +114,7 @@ class _Window:
         self._suppressed = 0
 
     def admits(self, now: float) -> bool:
+        """Return whether one more may be written; if not, it is counted."""
         if int(now) != self._second:
             self._second, self._lines = int(now), 0
         self._lines += 1
@@ -123,6 +124,7 @@ class _Window:
         return True
 
     def take_suppressed(self) -> int:
+        """Return how many were not written since the last call."""
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed
 

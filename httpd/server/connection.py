@@ -9,11 +9,11 @@ from aiohttp import StreamReader, web
 
 from httpd.access_log import UNMATCHED
 from httpd.server.deadlines import Deadlines
-from httpd.server.framing import Body, HeadTooLarge, body_after, take_head, without_other_protocols
+from httpd.server.framing import Body, HeadRefused, body_after, take_head, without_other_protocols
 from httpd.server.lane.connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.responders import (
-    HEAD_TOO_LARGE,
+    REFUSED_HEADS,
     RETRY_AFTER,
     TOO_MANY_CONNECTIONS,
     Responders,
@@ -184,8 +184,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Pass on a head; return whether it is complete."""
         try:
             head = take_head(self._input)
-        except HeadTooLarge as error:
-            self._refuse_head(*HEAD_TOO_LARGE[type(error)])
+        except HeadRefused as error:
+            self._refuse_head(*REFUSED_HEADS[type(error)])
             return False
         if head is None:
             if self._input:

@@ -17,6 +17,8 @@ LINE_BREAKS = b"\r\n"
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
 TUNNEL = b"CONNECT "
+# The beginning of HTTP/2, for which llhttp would wait for more.
+PREFACE = b"PRI * HTTP/2.0\r\n"
 NO_METHOD = b"NO-"  # to be refused
 # In place of what cannot become a head: aiohttp refuses this at once. Behind other malformed heads
 # it may wait for more.
@@ -33,15 +35,23 @@ MAX_TRAILERS = 100
 END_OF_LINE = b"\r\n"
 
 
-class HeadTooLarge(Exception):
+class HeadRefused(Exception):
+    """A request's head is refused before it is parsed, with an answer of its own."""
+
+
+class OtherVersion(HeadRefused):
+    """The client speaks HTTP/2, whose first bytes look like a head."""
+
+
+class HeadTooLarge(HeadRefused):
     """A request's head has more than MAX_HEAD_BYTES."""
 
 
-class RequestLineTooLong(HeadTooLarge):
+class RequestLineTooLong(HeadRefused):
     """The first line alone has more than MAX_HEAD_BYTES."""
 
 
-class TooManyFields(HeadTooLarge):
+class TooManyFields(HeadRefused):
     """A request's head has more than MAX_HEAD_FIELDS."""
 
 
@@ -51,11 +61,13 @@ def take_head(data: bytearray) -> bytes | None:
     Returns None if it is not complete, NO_HEAD at once for what cannot become one.
 
     Raises:
-        HeadTooLarge: it is larger than allowed, or has more fields.
+        HeadRefused: it is larger than allowed, has more fields, or begins HTTP/2.
 
     """
     if data.startswith((b"\r", b"\n")):  # allowed before a request
         data[:] = data.lstrip(LINE_BREAKS)
+    if data.startswith(PREFACE):
+        raise OtherVersion
     end = data.find(END_OF_HEAD, 0, MAX_HEAD_BYTES) + len(END_OF_HEAD)
     is_complete = end >= len(END_OF_HEAD)
     head = bytes(data[:end]) if is_complete else data

@@ -4,6 +4,9 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
+from structlog.typing import FilteringBoundLogger
+
+from httpd.access_log import LineLimit
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.open_files import RESERVED_DESCRIPTORS
 
@@ -32,7 +35,13 @@ class HandshakeScheduler:
     work on them would be lost: in order of arrival, all would give up.
     """
 
-    def __init__(self, limiter: ConnectionLimiter, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        limiter: ConnectionLimiter,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        log: FilteringBoundLogger,
+    ) -> None:
         self.timeout_seconds = limiter.timeouts.handshake
         self._limiter = limiter
         self._loop = loop
@@ -40,6 +49,8 @@ class HandshakeScheduler:
         self._new: dict[Handshake, None] = {}
         self._half_done: dict[Handshake, None] = {}
         self._running = False
+        self._log = log
+        self._lines = LineLimit()
 
     def begin(self, handshake: Handshake) -> bool:
         """Register a handshake; return False when there are too many clients even to refuse one.
@@ -70,6 +81,13 @@ class HandshakeScheduler:
         if not self._running:
             self._running = True
             self._loop.call_soon(self._run_pending)
+
+    def certificate_rejected(self, address: str, reason: str) -> None:
+        """Write a line about a client whose certificate is rejected, at a limited rate."""
+        if self._lines.admits(self._loop.time()):
+            suppressed = self._lines.take_suppressed()
+            details = {"suppressed": suppressed} if suppressed else {}
+            self._log.info("client certificate rejected", remote=address, reason=reason, **details)
 
     def end(self, handshake: Handshake, outcome: str) -> None:
         """Unregister a handshake with its outcome, ``done`` or ``failed``; once is enough."""

@@ -59,7 +59,7 @@ class Listener:
         self._systemd = systemd
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._handshakes = HandshakeScheduler(limiter, loop=self._loop)
+        self._handshakes = HandshakeScheduler(limiter, loop=self._loop, log=log)
         self._servers: list[asyncio.Server] = []
         self.has_kept_socket = False
         """Whether systemd handed over a socket, where connections may have waited since before."""

@@ -9,7 +9,9 @@ from httpd.middleware import identity_headers
 from httpd.server.framing import (
     MAX_HEAD_BYTES,
     MAX_HEAD_FIELDS,
+    HeadRefused,
     HeadTooLarge,
+    OtherVersion,
     RequestLineTooLong,
     TooManyFields,
 )
@@ -21,7 +23,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 TOO_MANY_CONNECTIONS = HTTPStatus.SERVICE_UNAVAILABLE, b"too many connections"
 RETRY_AFTER = {"Retry-After": "5"}
-HEAD_TOO_LARGE: Mapping[type[HeadTooLarge], tuple[HTTPStatus, bytes]] = {
+REFUSED_HEADS: Mapping[type[HeadRefused], tuple[HTTPStatus, bytes]] = {
     HeadTooLarge: (
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
         b"the request line and headers are larger than the limit of %d bytes; send shorter or"
@@ -31,6 +33,10 @@ HEAD_TOO_LARGE: Mapping[type[HeadTooLarge], tuple[HTTPStatus, bytes]] = {
         HTTPStatus.REQUEST_URI_TOO_LONG,
         b"the request line is longer than the limit of %d bytes, which holds for it and the"
         b" headers together; send a shorter query" % MAX_HEAD_BYTES,
+    ),
+    OtherVersion: (
+        HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
+        b"this service speaks HTTP/1.1, and not HTTP/2; configure the client or the proxy for it",
     ),
     TooManyFields: (
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,

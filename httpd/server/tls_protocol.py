@@ -29,7 +29,18 @@ PRIVATE_NAMES = (
     "_write_buffer_size",
     "_get_write_buffer_size",
     "_get_extra_info",
+    "_on_handshake_complete",
 )
+# Of OpenSSL: X509_V_ERR_CERT_NOT_YET_VALID and its siblings.
+REJECTIONS = {
+    9: "it is not valid yet, by the clock of this host",
+    10: "it has expired",
+    18: "it is of an unknown CA: itself",
+    19: "it is of an unknown CA",
+    20: "it is of an unknown CA",
+    21: "it is of an unknown CA",
+}
+NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 def missing_names(protocol: Any = SSLProtocol) -> list[str]:
@@ -78,7 +89,7 @@ class TlsProtocol(SSLProtocol):
         )
         self._handshakes = handshakes
         self._half_done = False
-        self._established = False
+        self._established = self._rejected = False
         self._received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,10 +130,30 @@ class TlsProtocol(SSLProtocol):
         """Read application data; bytes of the handshake wait for their turn."""
         if self._established:
             super().buffer_updated(nbytes)
+        elif self._rejected:
+            return  # what the client sent before it has read why
         elif self._raw_transport is not None:
             self._received = nbytes
             self._raw_transport.pause_reading()
             self._handshakes.schedule_step(self, half_done=self._half_done)
+
+    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        """Let a client whose certificate is rejected read why, and write it to the log.
+
+        asyncio's class closes the connection at once, without the alert that OpenSSL has made. With
+        TLS 1.3 the client has sent its request by then, and would see a reset. So the connection is
+        closed by the client, or at the end of the time for handshakes.
+        """
+        reason = None if self._rejected else _rejection(handshake_exc)
+        if reason is None or self._raw_transport is None:
+            super()._on_handshake_complete(handshake_exc)
+            return
+        self._rejected = True
+        peername = self._raw_transport.get_extra_info("peername")
+        address = str(peername[0]) if isinstance(peername, tuple) else "-"
+        self._handshakes.certificate_rejected(address, reason)
+        self._raw_transport.write(self._outgoing.read())
+        self._raw_transport.write_eof()
 
     def step(self) -> None:
         """Process what the client has sent of its handshake."""
@@ -134,3 +165,11 @@ class TlsProtocol(SSLProtocol):
         if self._get_extra_info("cipher") is not None:
             self._established = True
             self._handshakes.end(self, "done")
+
+
+def _rejection(error: BaseException | None) -> str | None:
+    """Return why a handshake has failed if it is for the client's certificate, else None."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return REJECTIONS.get(error.verify_code, error.verify_message)
+    is_missing = isinstance(error, ssl.SSLError) and error.reason == NO_CERTIFICATE
+    return "the client shows none" if is_missing else None

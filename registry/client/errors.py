@@ -9,14 +9,19 @@ from typing import ClassVar
 import aiohttp
 
 CERTIFICATE_ADVICE = "set `certificate` and `certificate_key` to a pair of the CA that it trusts"
-# Alerts of a server that refuses the client's certificate, or misses it.
-CLIENT_REFUSED_REASONS = (
-    "CERTIFICATE",
-    "UNKNOWN_CA",
-    "ACCESS_DENIED",
-    "HANDSHAKE_FAILURE",
-    "DECRYPT_ERROR",
-)
+OTHER_CERTIFICATE = "it does not accept this host's certificate"
+# By the end of its name, what an alert means of a server that rejects the client's certificate.
+CLIENT_REFUSED_REASONS = {
+    "CERTIFICATE_EXPIRED": "this host's certificate has expired, by its clock; renew it",
+    "UNKNOWN_CA": "this host's certificate is of a CA that is not in its `client_ca`",
+    "CERTIFICATE_REQUIRED": f"it requires a client certificate, and got none; {CERTIFICATE_ADVICE}",
+    # With TLS 1.2. It has other causes, too, but not with a server of ours.
+    "HANDSHAKE_FAILURE": f"it requires a client certificate, and got none; {CERTIFICATE_ADVICE}",
+    "BAD_CERTIFICATE": "this host's certificate is damaged, or not valid yet by its clock",
+    "CERTIFICATE": f"{OTHER_CERTIFICATE}; {CERTIFICATE_ADVICE}",
+    "ACCESS_DENIED": f"{OTHER_CERTIFICATE}; {CERTIFICATE_ADVICE}",
+    "DECRYPT_ERROR": f"{OTHER_CERTIFICATE}; {CERTIFICATE_ADVICE}",
+}
 # What a request raises. A UnicodeError is about a host in the URL that cannot be a hostname.
 FAILURES = (aiohttp.ClientError, TimeoutError, UnicodeError)
 NOT_TLS_REASONS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
@@ -254,10 +259,10 @@ def tls_error(error: BaseException) -> ssl.SSLError | None:
 
 def _tls_failure(error: ssl.SSLError) -> RegistryError:
     reason = error.reason or _error_text(error)
-    if "ALERT" in reason and any(sign in reason for sign in CLIENT_REFUSED_REASONS):
-        return CertificateRefused(
-            f"it does not accept this host's certificate ({reason}); {CERTIFICATE_ADVICE}"
-        )
+    if "ALERT" in reason:
+        for sign, meaning in CLIENT_REFUSED_REASONS.items():
+            if sign in reason:
+                return CertificateRefused(f"{meaning} ({reason})")
     if any(sign in reason for sign in NOT_TLS_REASONS):
         return NotTls(f"what listens there does not speak TLS ({reason})")
     return BadCertificate(f"no TLS connection: {reason}")

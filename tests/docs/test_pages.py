@@ -8,7 +8,8 @@ from tests.support import pages
 from tests.support.pages import FENCED, TOP, Page, links, resolves
 
 LINKED = sorted({*pages.names(), "CONTRIBUTING.md", "CHANGELOG.md"})
-LANGUAGES = {"sh", "json", "ini", "text", "mermaid"}  # of which only the first one holds commands
+# Of which only the first one holds commands.
+LANGUAGES = {"sh", "json", "ini", "yaml", "nginx", "haproxy", "text", "mermaid"}
 
 
 def test_each_page_is_run_by_a_test() -> None:

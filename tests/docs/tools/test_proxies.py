@@ -21,7 +21,7 @@ from tests.support.browser.tabs import Tabs
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, until_listed, until_state
-from tests.support.e2e.proxies import haproxy, nginx
+from tests.support.httpd.proxies import haproxy, nginx
 from tests.support.pages import Page
 
 pytest_plugins = ["tests.support.browser.fixtures"]

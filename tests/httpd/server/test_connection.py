@@ -1,10 +1,12 @@
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.limits import Timeouts
+from tests.support.httpd.lane_server import lane_server
 from tests.support.httpd.sample_server import WRITER, sample_server
 
 
@@ -251,3 +253,14 @@ async def test_what_is_no_http_is_counted() -> None:
         request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
         answer = await exchange(address, request.encode() + b"Connection: close\r\n\r\n")
     assert b'rollcall_http_refusals_total{status="400"} 1.0\n' in answer
+
+
+@pytest.mark.parametrize("server", [sample_server, lane_server])
+async def test_http_2_is_answered_at_once_with_what_is_spoken_here(server: Any) -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    never = Timeouts(header=3600, linger=0.1)
+    async with server(timeouts=never) as started:
+        address = started[1] if server is lane_server else started
+        answer = await exchange(address, preface)
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert message(answer).startswith("this service speaks HTTP/1.1, and not HTTP/2")

@@ -40,6 +40,9 @@ def identities(received: bytes) -> list[bytes]:
         (415, b"POST /things HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n" + KEY),
         (400, b"GET / HTTP/9.9\r\nHost: a\r\n"),
         (400, b"\x16\x03\x01\x02\x00"),  # TLS
+        (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (400, b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\nGET / HTTP/1.1\r\nHost: a\r\n"),
+        (400, b"\r\n\r\n\x00\r\nQUIT\n"),
         (414, b"GET /" + b"x" * MAX_HEAD_BYTES),
         (431, b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES),
     ],

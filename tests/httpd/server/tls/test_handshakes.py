@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from httpd.metrics import RequestMetrics
@@ -204,7 +205,7 @@ async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between(
         timeouts=ONE_A_PASS,
         time=loop.time,
     )
-    handshakes = HandshakeScheduler(limiter, loop=loop)
+    handshakes = HandshakeScheduler(limiter, loop=loop, log=structlog.get_logger())
     told: list[str] = []
     first, gone, last, half = (Step(name, told) for name in ("first", "gone", "last", "half"))
     for each in (first, gone, last, half):
