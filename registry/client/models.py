@@ -35,9 +35,13 @@ class Warned(msgspec.Struct, frozen=True):
 
 
 class ExplainedNode(msgspec.Struct, frozen=True):
-    """What becomes of the labels of a node, for all of its services; how long ago it was seen."""
+    """What becomes of the labels of a node, for all of its services.
+
+    It was last seen so long ago, from the address.
+    """
 
     hostname: str
+    address: str
     stale: bool
     age_seconds: float
     services: list[ExplainedService]

@@ -34,6 +34,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What a scraper gets of one node for one service, and why something is left out or changed."""
 
     hostname: str
+    address: str
     service: str
     listed: bool
     reason: str
@@ -61,6 +62,7 @@ def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Ste
     remarks = [Remark("misspelt", each.label, each.why) for each in warnings]
     return Explanation(
         hostname=entry.hostname,
+        address=entry.address,
         service=service,
         listed=bool(groups),
         reason=reason,
@@ -128,6 +130,7 @@ def explain_all(entry: Entry, *, now: float, target_options: TargetOptions) -> S
         yield
     head = {
         "hostname": entry.hostname,
+        "address": entry.address,
         "stale": entry.is_stale,
         "age_seconds": round(max(0.0, now - entry.heard), 1),
         "warnings": (yield from _warnings(entry.node().labels)),

@@ -63,8 +63,6 @@ class TargetIndex:
 
     def on_change(self, change: Change) -> None:
         """Record that a node changed; subscribes to the kinds in INDEXED_KINDS."""
-        if change.kind is ChangeKind.MOVED and not self._target_options.own_only:
-            return
         node = change.node
         is_indexed = node.hostname in self._offered or node.hostname == self._reading_hostname
         if is_indexed or ENCODED_PREFIX in node.head:

@@ -10,7 +10,7 @@ from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     TOO_LARGE,
     NodeTargets,
-    hostname_meta_label,
+    fixed_meta_labels,
     meta_labels,
 )
 from registry.responses.sorted_blocks import Block
@@ -71,14 +71,14 @@ def make_offer(hostname: str, node_targets: NodeTargets) -> Steps[Offer]:
 
 
 def encoded_meta_labels(entry: Entry, offer: Offer) -> Steps[bytes]:
-    """Return a node's labels for relabelling as JSON; only the hostname if they are large."""
+    """Return a node's labels for relabelling as JSON; only the fixed ones if they are large."""
     if TOO_LARGE in offer.reasons:
-        return _encode(hostname_meta_label(entry.hostname))
+        return _encode(fixed_meta_labels(entry.hostname, entry.address))
     node = entry.node()
     is_large = len(entry.head) > LARGE_BYTES
     if is_large:
         yield
-    labels = yield from meta_labels(node)
+    labels = yield from meta_labels(node, entry.address)
     if is_large:
         yield
     encoded = _encode(labels)

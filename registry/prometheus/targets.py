@@ -17,7 +17,10 @@ TOO_LARGE = "size"
 MAX_CACHED_LABELS = 8
 # Parsing this many labels, or encoding this many groups, takes about 0.3 ms.
 ITEMS_PER_STEP = 100
+# Keys of labels that say what to do with a node or an app, and change when it changes.
+DIRECTIVES = ("prometheus", "serving")
 LABEL_META = "__meta_rollcall_label_"
+LABELS_META = "__meta_rollcall_labels"
 KV_META = "__meta_rollcall_kv_"
 # Bytes of labels for relabelling that all groups of one node for one service may take together.
 MAX_REPEATED = 1024 * 1024
@@ -127,7 +130,7 @@ def service_targets(
         )
         if len(found.groups) > 1:
             if not repeated_size:
-                meta = yield from meta_labels(node)
+                meta = yield from meta_labels(node, posted_from)
                 repeated_size = len(msgspec.json.encode(meta))
             _limit_repetition(found, repeated_size)
         yield service, found
@@ -139,7 +142,7 @@ def _limit_repetition(found: NodeTargets, size: int) -> None:
         text = (
             f"labels and kv of the node left out of its groups' labels: {size} bytes in each"
             f" of {len(found.groups)} groups would be over {MAX_REPEATED} bytes;"
-            " __meta_rollcall_hostname alone is left"
+            " __meta_rollcall_hostname and __meta_rollcall_address alone are left"
         )
         found.remarks.append(Remark(TOO_LARGE, "__meta_rollcall_", text))
 
@@ -263,30 +266,33 @@ def _labels(
     return merge(kept) if kept else {}
 
 
-def meta_labels(node: Node) -> Steps[dict[str, str]]:
-    """Return the labels for relabelling: hostname, and every `key:value` label and kv of the node.
+def meta_labels(node: Node, address: str) -> Steps[dict[str, str]]:
+    """Return the labels for relabelling: hostname, address, labels and kv of the node.
 
-    The values of several labels with one key are joined with commas, in their order.
+    Each `key:value` label is one; the values of several with one key are joined with commas, in
+    their order. All labels together are another one, joined with commas, with one at each end.
     """
     labels = yield from _label_meta(node.labels)
-    return {**hostname_meta_label(node.hostname), **labels, **_kv_meta(node.kv)}
+    return {**fixed_meta_labels(node.hostname, address), **labels, **_kv_meta(node.kv)}
 
 
 def _label_meta(labels: Sequence[str]) -> Steps[dict[str, str]]:
-    pairs = []
+    pairs, given = [], []
     for number, label in enumerate(labels, 1):
-        pair = _label_pair(label)
-        if pair is not None:
-            pairs.append(pair)
+        key, colon, value = label.partition(":")
+        if key not in DIRECTIVES:
+            given.append(label)
+            if colon and key:
+                pairs.append((_meta_name(LABEL_META, key), value))
         if number % ITEMS_PER_STEP == 0:
             yield
     named = dict(pairs)
-    if len(named) == len(pairs):
-        return named
-    values: dict[str, list[str]] = {}
-    for name, value in pairs:
-        values.setdefault(name, []).append(value)
-    return {name: ",".join(given) for name, given in values.items()}
+    if len(named) != len(pairs):
+        values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        named = {name: ",".join(each) for name, each in values.items()}
+    return named | {LABELS_META: f",{','.join(given)},"} if given else named
 
 
 def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
@@ -296,16 +302,11 @@ def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
     return merge((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
 
 
-def _label_pair(label: str) -> tuple[str, str] | None:
-    key, colon, value = label.partition(":")
-    return (_meta_name(LABEL_META, key), value) if colon and key else None
-
-
 @lru_cache(maxsize=2048)
 def _meta_name(prefix: str, key: str) -> str:
     return sanitize(f"{prefix}{key}")
 
 
-def hostname_meta_label(hostname: str) -> dict[str, str]:
-    """Return the one label for relabelling that is always there."""
-    return {"__meta_rollcall_hostname": hostname}
+def fixed_meta_labels(hostname: str, address: str) -> dict[str, str]:
+    """Return the labels for relabelling that are always there."""
+    return {"__meta_rollcall_hostname": hostname, "__meta_rollcall_address": address}

@@ -50,7 +50,7 @@ async def test_a_scraper_gets_the_flat_form(
             "labels": {
                 "env": "x",
                 "__meta_rollcall_hostname": "web-1",
-                "__meta_rollcall_label_prometheus": "web:env:x",
+                "__meta_rollcall_address": "127.0.0.1",
                 "__meta_rollcall_kv_rack": "r1",
             },
         }

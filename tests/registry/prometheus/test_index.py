@@ -126,7 +126,10 @@ async def test_a_node_of_many_instances_does_not_repeat_itself_without_bound() -
         groups = answer.json()
         ports = sorted(int(group["targets"][0].partition(":")[2]) for group in groups)
         assert ports == [*range(1, 1001), 9100]
-        assert groups[0]["labels"] == {"__meta_rollcall_hostname": "big"}
+        assert groups[0]["labels"] == {
+            "__meta_rollcall_hostname": "big",
+            "__meta_rollcall_address": "127.0.0.1",
+        }
         assert groups[-1]["labels"]["__meta_rollcall_kv_rack"] == "r1"
         metrics = (await service.ask("GET", "/metrics")).body.decode()
         assert 'rollcall_registry_target_labels_altered{reason="size"} 1.0' in metrics

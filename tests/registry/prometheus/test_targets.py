@@ -178,11 +178,14 @@ def test_a_node_may_not_aim_prometheus_elsewhere(host: str) -> None:
     assert reasons(f"prometheus:web:host:{host}", target_options=OWN) == ["foreign"]
 
 
-def test_relabelling_gets_hostname_labels_and_kv() -> None:
+def test_relabelling_gets_hostname_address_labels_and_kv() -> None:
     labels = ["service:web", "app:a", "app:b", "free text", "x-y:1", ":no key", "url:a:b"]
 
-    assert finish(meta_labels(node(*labels, kv={"rack": "r1", "agent.id": "i"}))) == {
+    found = finish(meta_labels(node(*labels, kv={"rack": "r1", "agent.id": "i"}), "192.0.2.1"))
+    assert found == {
         "__meta_rollcall_hostname": "h1",
+        "__meta_rollcall_address": "192.0.2.1",
+        "__meta_rollcall_labels": ",service:web,app:a,app:b,free text,x-y:1,:no key,url:a:b,",
         "__meta_rollcall_label_app": "a,b",
         "__meta_rollcall_label_service": "web",
         "__meta_rollcall_label_url": "a:b",
@@ -190,6 +193,17 @@ def test_relabelling_gets_hostname_labels_and_kv() -> None:
         "__meta_rollcall_kv_agent_id": "i",
         "__meta_rollcall_kv_rack": "r1",
     }
+
+
+def test_relabelling_gets_no_label_that_says_what_to_do_with_an_app() -> None:
+    directives = ["prometheus:web", "prometheus:web:port:1", "serving:shop:20080", "prometheus"]
+    others = ["service:web", "Prometheus:x", "prometheus2:y", "serving-x:1"]
+
+    found = finish(meta_labels(node(*directives, *others), "::1"))
+    assert found["__meta_rollcall_labels"] == f",{','.join(others)},"
+    assert not {name for name in found if name.endswith(("_label_prometheus", "_serving"))}
+    fixed = {"__meta_rollcall_hostname": "h1", "__meta_rollcall_address": "::1"}
+    assert finish(meta_labels(node(*directives), "::1")) == fixed
 
 
 @pytest.mark.slow

@@ -66,6 +66,23 @@ async def test_own_targets_are_those_of_the_client_also_after_it_has_moved(*, la
         assert await registry.get("/prometheus/shop?format=http_sd", key=SCRAPER) == []
 
 
+async def test_the_address_of_a_node_is_that_of_its_last_heartbeat() -> None:
+    labels = b'{"labels": ["prometheus:shop"], "kv": {}}'
+    tags = set()
+    async with in_process_registry(trusted_proxies=["127.0.0.1"]) as registry:
+        for address in ("198.51.100.7", "2001:db8::1", "198.51.100.8"):
+            await report(registry, ("a", forwarded(address), labels))
+            answer = await registry.ask("GET", "/prometheus/shop?format=http_sd")
+            tags.add(answer.headers["ETag"])
+            (group,) = answer.json()
+            explained = await registry.get("/nodes/a/explain")
+            why = await registry.get("/prometheus/shop?explain=a")
+            shown = group["labels"]["__meta_rollcall_address"]
+            assert (shown, explained["address"], why["address"]) == (address,) * 3
+            assert "address" not in (await registry.get("/nodes/a"))[0]
+    assert len(tags) == 3
+
+
 async def test_who_is_rejected_and_who_scrapes_is_the_client_not_the_proxy() -> None:
     headers = {"X-Forwarded-For": "198.51.100.1"}
     async with in_process_registry(trusted_proxies=["127.0.0.1"]) as registry:

@@ -22,6 +22,7 @@ async def test_all_services_with_what_was_left_out(registry: InProcessRegistry) 
     whys = [left_out.pop("why") for left_out in web["left_out"]]
     assert told == {
         "hostname": "h1",
+        "address": "127.0.0.1",
         "stale": False,
         "age_seconds": 12.0,
         "warnings": [],
