@@ -172,8 +172,8 @@ def node(ctx: click.Context, *, hostname: str) -> None:
         return
     state = "stale" if explained.stale else "fresh"
     out.table(
-        ["HOST", "STATE", "HEARD"],
-        [[found.hostname, state, f"{age(explained.age_seconds)} ago"]],
+        ["HOST", "STATE", "HEARD", "ADDRESS"],
+        [[found.hostname, state, f"{age(explained.age_seconds)} ago", explained.address]],
     )
     if status is not None:
         out.lines(_why_stale(session, found, status))
