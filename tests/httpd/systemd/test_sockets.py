@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-from aiohttp import web
 
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.listener import ListenError, serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import OWN_PREFIX, SystemdSockets, UnwantedSocket
+from tests.support.httpd.lane_server import LaneApi, lane_app
 from tests.support.httpd.notify_socket import NotifySocket
 from tests.support.httpd.sample_server import sample_server
 
@@ -98,10 +98,11 @@ async def test_a_listener_tells_whether_connections_may_have_waited(
 ) -> None:
     kept = bound(stack)
     address = address_of(kept) if is_kept else ("127.0.0.1", 0)
+    request_metrics = RequestMetrics(new_metrics())
     async with serving(
-        web.Application(),
+        lane_app(LaneApi(), request_metrics, structlog.get_logger()),
         tls=None,
-        metrics=RequestMetrics(new_metrics()),
+        metrics=request_metrics,
         max_connections=10,
         drain_seconds=1.0,
         log=structlog.get_logger(),
