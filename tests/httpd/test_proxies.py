@@ -2,14 +2,17 @@
 
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.settings import AgentConfiguration
 from config.agent import AgentSettings
 from config.load import ConfigError, load
 from httpd.clients import MAX_ENTRIES, TrustedProxies
+from registry.settings import RegistryConfiguration
 
 PROXIES = TrustedProxies(["10.0.0.0/28", "192.0.2.7", "2001:db8::/64"])
 TRUSTED = ["10.0.0.1", "10.0.0.15:8080", "192.0.2.7", "[2001:db8::1]:443", "2001:db8::2"]
@@ -119,3 +122,14 @@ def test_a_wide_network_is_worth_a_warning() -> None:
     wide = TrustedProxies(["10.0.0.0/23", "2001:db8::/63"]).warnings()
     assert [warning.split()[4] for warning in wide] == ["10.0.0.0/23", "2001:db8::/63"]
     assert TrustedProxies(["10.0.0.0/24", "2001:db8::/64"]).warnings() == []
+
+
+@pytest.mark.parametrize("configuration", [AgentConfiguration, RegistryConfiguration])
+def test_both_daemons_warn_of_a_wide_network(tmp_path: Path, configuration: Any) -> None:
+    key = "{name: ops, value: a-key-0123456789abcdef, allow: [read]}"
+    file = tmp_path / "settings.yml"
+    file.write_text(
+        f"store: sqlite:///{tmp_path}/a.db\nkeys: [{key}]\ntrusted_proxies: [10.0.0.0/8]\n"
+    )
+    (warning,) = configuration(file).warnings()
+    assert warning.startswith(f"{file}: trusted_proxies: whoever is in 10.0.0.0/8 can choose")
