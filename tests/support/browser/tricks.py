@@ -20,7 +20,7 @@ TRICKS = (
     "a%0d%0aSet-Cookie: x=1",
 )
 _ELEMENTS = (
-    "script:not([src^='/pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
+    "script:not([src^='pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
 )
 _LINKS = "() => Array.from(document.links, link => link.protocol)"
 
