@@ -19,9 +19,7 @@ TRICKS = (
     "\N{RIGHT-TO-LEFT OVERRIDE}txt.exe",
     "a%0d%0aSet-Cookie: x=1",
 )
-_ELEMENTS = (
-    "script:not([src^='pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
-)
+_ELEMENTS = "script:not([src^='pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
 _LINKS = "() => Array.from(document.links, link => link.protocol)"
 
 

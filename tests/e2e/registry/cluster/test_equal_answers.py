@@ -54,7 +54,7 @@ def answers_of(registry: Daemon) -> Answers:
             answer = ask(registry, path, coding)
             found[path, coding] = answer.headers["ETag"], answer.raw.read(decode_content=False)
             if "next" in answer.links:
-                paths.append(answer.links["next"]["url"])
+                paths.append(f"/{answer.links['next']['url']}")
     return found
 
 
