@@ -74,7 +74,7 @@ async def test_a_stale_node_tells_since_when_and_where_to_look(
 ) -> None:
     lines = (await rollcall("node", host)).out.splitlines()
 
-    assert lines[1].split() == [host, "stale", "5m", "ago"]
+    assert lines[1].split() == [host, "stale", "5m", "ago", "127.0.0.1"]
     gone = f"if the host is gone for good: rollcall forget {host}"
     assert lines[2:6] == [f"{SINCE}; {LIMIT}", causes, following, gone]
 
