@@ -21,7 +21,7 @@ from tests.support.httpd.swagger import (
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
 
-OF_EVERY_ANSWER = {"content-length", "content-type", "date", "server"}
+OF_EVERY_ANSWER = {"content-length", "content-type", "date", "rollcall", "server"}
 OF_PAGES = {"link"}
 pytestmark = pytest.mark.slow
 
