@@ -131,5 +131,5 @@ def test_both_daemons_warn_of_a_wide_network(tmp_path: Path, configuration: Any)
     file.write_text(
         f"store: sqlite:///{tmp_path}/a.db\nkeys: [{key}]\ntrusted_proxies: [10.0.0.0/8]\n"
     )
-    (warning,) = configuration(file).warnings()
+    (warning,) = configuration(file).unsafe_settings()
     assert warning.startswith(f"{file}: trusted_proxies: whoever is in 10.0.0.0/8 can choose")
