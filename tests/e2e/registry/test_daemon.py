@@ -23,6 +23,7 @@ pytestmark = pytest.mark.real
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 # For a long run: ROLLCALL_KILLS=50.
 KILLS = int(os.environ.get("ROLLCALL_KILLS", "2"))
+NEW_KEY = "a-new-key-0123456789"
 SAMPLE_SECONDS = 180.0
 EMPTY: dict[str, object] = {"labels": [], "kv": {}}
 
@@ -143,16 +144,16 @@ def test_the_keys_are_read_again_on_sighup_and_bad_ones_change_nothing(daemons: 
     hang_up("not reloaded")
     assert registry.ask("GET", "/nodes").ok
     settings = yaml.safe_load(registry.config_path.read_text())
-    settings["keys"].append({"name": "new", "value": "n" * 20, "allow": ["read"]})
+    settings["keys"].append({"name": "new", "value": NEW_KEY, "allow": ["read"]})
     registry.key_path.write_text(old)
     registry.config_path.write_text(yaml.safe_dump(settings))
     hang_up("reloaded")
-    for key in (old, "n" * 20):
+    for key in (old, NEW_KEY):
         assert registry.ask("GET", "/nodes", headers={"Authorization": key}).ok
     registry.key_path.write_text("replaced-" * 3)
     hang_up("reloaded")
     assert registry.ask("GET", "/nodes", headers={"Authorization": old}).status_code == 401
-    assert registry.ask("GET", "/nodes", headers={"Authorization": "n" * 20}).ok
+    assert registry.ask("GET", "/nodes", headers={"Authorization": NEW_KEY}).ok
     assert registry.ask("GET", "/nodes", headers={"Authorization": "replaced-" * 3}).ok
 
 
@@ -162,7 +163,7 @@ def test_settings_that_wait_for_a_restart_are_named_on_sighup(daemons: Daemons) 
     settings["nodes"] |= {"max_mib": 64, "stale_after_seconds": 77}
     settings["prometheus"] = {"ports": {"postgres": 9188}}
     settings["node_secret"] = {"value": "a-secret-of-this-test"}
-    settings["keys"].append({"name": "new", "value": "n" * 20, "allow": ["read"]})
+    settings["keys"].append({"name": "new", "value": NEW_KEY, "allow": ["read"]})
     registry.config_path.write_text(yaml.safe_dump(settings))
 
     signal_to(registry, signal.SIGHUP)
