@@ -70,9 +70,12 @@ class InwardNames:
         if name == path and not entry.isdir():
             raise InvalidData(f"{entry.name!a} has to be a directory, as a path of the app")
         self._check_not_behind_link(name, path)
-        self._remember(name, is_link=entry.issym())
+        is_link = entry.issym()
         if entry.islnk():
-            entry.linkname = self._link_target(entry, path)
+            target = self._link_target(entry, path)
+            is_link = hash(target) in self._links  # a hard link to a symbolic link is one, too
+            entry.linkname = self._placed(target, path)
+        self._remember(name, is_link=is_link)
         entry.name = self._placed(name, path)
         self.found.add(path)
         return entry
@@ -87,7 +90,7 @@ class InwardNames:
                 f"{entry.name!a} is a hard link to {entry.linkname!a}, which is not in {path}"
             )
         self._check_not_behind_link(target, path)
-        return self._placed(target, path)
+        return target
 
     def _check_not_behind_link(self, name: str, path: str) -> None:
         if not self._links:

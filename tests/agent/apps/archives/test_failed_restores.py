@@ -52,6 +52,12 @@ BAD_TARS: dict[str, bytes] = {
     "writes through a link": packed(
         {}, member("srv/out", type=tarfile.SYMTYPE, linkname="/etc"), member("srv/out/passwd")
     ),
+    "writes through a hard link to a link": packed(
+        {},
+        member("srv/out", type=tarfile.SYMTYPE, linkname="/.rollcall-data/1"),
+        member("srv/again", type=tarfile.LNKTYPE, linkname="srv/out"),
+        member("srv/again/escaped"),
+    ),
     "links out": packed(GOOD, member("srv/x", type=tarfile.LNKTYPE, linkname="../etc/shadow")),
     "links to nothing": packed(GOOD, member("srv/x", type=tarfile.LNKTYPE, linkname="srv/none")),
     "has a device": packed(GOOD, member("srv/disk", type=tarfile.BLKTYPE, devmajor=8)),

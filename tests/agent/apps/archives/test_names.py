@@ -115,6 +115,23 @@ def test_nothing_is_written_or_linked_through_a_link_of_the_tar(entry: tarfile.T
         choosing.choose(entry)
 
 
+def test_a_hard_link_to_a_symbolic_link_is_one_too() -> None:
+    choosing = inward()
+    for entry in (
+        link("srv/out", "/data/1"),
+        hard_link("srv/again", "srv/out"),
+        member("srv/out"),
+        hard_link("srv/third", "srv/again"),
+    ):
+        assert choosing.choose(entry) is not None
+
+    for name in ("srv/again/x", "srv/third/x"):
+        with pytest.raises(InvalidData, match="behind"):
+            choosing.choose(member(name))
+    assert choosing.choose(hard_link("srv/file", "srv/out")) is not None
+    assert choosing.choose(member("srv/other", linkname="x")) is not None
+
+
 def test_a_directory_may_take_the_place_of_a_link() -> None:
     choosing = inward()
     for entry in (link("srv/out", "/etc"), directory("srv/out"), member("srv/out/passwd")):
