@@ -40,7 +40,7 @@ NAME_WHAT_TO_ADOPT = """\
 rollcall-agent: name the agents whose apps are to be adopted, or --all. Those that do not run at
 this moment count as gone, one that is being upgraded or restarted too. On this engine are:
 """
-ADOPT_ALL = "--all    # all others and, if no other agent runs, unused volumes without an identity"
+ADOPT_ALL = "--all    # all others"
 USAGE = 2
 ADOPTED_BY_RUNNING = "The agent that runs here goes on with adopted apps within seconds.\n"
 ADOPTED_AT_START = "The agent goes on with adopted apps when it is started.\n"
@@ -345,7 +345,7 @@ def _identities(configuration: AgentConfiguration) -> Identities:
     except OSError as error:
         raise StateUnusable(f"{directory} cannot be created: {error.strerror}") from error
     identity = Identity(directory=directory, machine=machine_id())
-    return open_identities(identity, directory=directory, database=configuration.database)
+    return open_identities(identity, directory=directory)
 
 
 def _adoption_usage(foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:

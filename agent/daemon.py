@@ -98,11 +98,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
         identity = Identity(directory=configuration.state_directory, machine=machine_id())
-        identities = open_identities(
-            identity,
-            directory=configuration.state_directory,
-            database=configuration.database,
-        )
+        identities = open_identities(identity, directory=configuration.state_directory)
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
         reporters = Reporters()

@@ -179,8 +179,7 @@ class App(AppSpec, frozen=True, kw_only=True):
         container_id: Its container, None before the first one is made.
         image_id: The image that it runs, None if its next container may be made of another one.
         image_digest: How a server of images knows it, ``NAME@sha256:HEX``, None if none does.
-        volumes: The volume of each path that has one, mounted now or not. Empty: none was made,
-            or an earlier version made the container; then the mounts of the container count.
+        volumes: The volume of each path that has one, mounted now or not. Empty: none was made.
         password: The crypt hash of the password of its user.
         password_pending: The container does not have the password yet.
         failed: Its creation in the background failed.

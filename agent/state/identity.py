@@ -147,24 +147,20 @@ class _IdentitiesRecord(msgspec.Struct, frozen=True):
 
     identities: tuple[str, ...]
     adopted: tuple[str, ...] = ()
-    unlabelled_volumes: bool = False
 
 
 class Identities:
     """All identities of one agent; ``current`` is written on what it makes (``agent.id``).
-
-    ``upgraded`` says whether there was a database before this file: an earlier version, which did
-    not write an identity on each volume, may have made volumes.
 
     Raises:
         IdentityError: the file cannot be read or written.
 
     """
 
-    def __init__(self, *, directory: Path, current: str, upgraded: bool) -> None:
+    def __init__(self, *, directory: Path, current: str) -> None:
         self.current = current
         self._file = directory / IDENTITIES_FILE
-        self._record = self._open(upgraded=upgraded)
+        self._record = self._open()
         self.add(current)
 
     @property
@@ -177,29 +173,15 @@ class Identities:
         """The identities that this agent has or had, and those that it adopted."""
         return frozenset((*self._record.identities, *self._record.adopted))
 
-    @property
-    def owns_unlabelled_volumes(self) -> bool:
-        """Whether unused volumes of apps without an identity belong to this agent."""
-        return self._record.unlabelled_volumes
-
     def add(self, identity: str) -> None:
         """Write down an identity that this agent has or had; IdentityError."""
         identities = dict.fromkeys((*self._record.identities, identity))
         self._write(msgspec.structs.replace(self._record, identities=tuple(identities)))
 
-    def adopt(self, identities: Iterable[str], *, unlabelled_volumes: bool) -> None:
-        """Write down identities of others, and whether volumes without one are ours; IdentityError.
-
-        Nothing that was written before is forgotten.
-        """
-        record = self._record
-        self._write(
-            msgspec.structs.replace(
-                record,
-                adopted=tuple(dict.fromkeys((*record.adopted, *identities))),
-                unlabelled_volumes=record.unlabelled_volumes or unlabelled_volumes,
-            )
-        )
+    def adopt(self, identities: Iterable[str]) -> None:
+        """Write down identities of others; IdentityError. Nothing from before is forgotten."""
+        adopted = tuple(dict.fromkeys((*self._record.adopted, *identities)))
+        self._write(msgspec.structs.replace(self._record, adopted=adopted))
 
     def _write(self, record: _IdentitiesRecord) -> None:
         if record == self._record and self._file.exists():
@@ -218,11 +200,11 @@ class Identities:
     def _read(self) -> _IdentitiesRecord:
         return msgspec.json.decode(self._file.read_bytes(), type=_IdentitiesRecord)
 
-    def _open(self, *, upgraded: bool) -> _IdentitiesRecord:
+    def _open(self) -> _IdentitiesRecord:
         try:
             return self._read()
         except FileNotFoundError:
-            return _IdentitiesRecord((), unlabelled_volumes=upgraded)
+            return _IdentitiesRecord(())
         except OSError as error:
             raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -230,14 +212,14 @@ class Identities:
             return _IdentitiesRecord(())
 
 
-def open_identities(identity: Identity, *, directory: Path, database: Path) -> Identities:
-    """Open the list of identities; call this before the database is made.
+def open_identities(identity: Identity, *, directory: Path) -> Identities:
+    """Open the list of identities.
 
     Raises:
         IdentityError: the file cannot be read or written.
 
     """
-    identities = Identities(directory=directory, current=identity.id, upgraded=database.exists())
+    identities = Identities(directory=directory, current=identity.id)
     if identity.former is not None:  # a copied machine's containers carry it
         identities.add(identity.former)
     return identities

@@ -23,7 +23,7 @@ from agent.apps.archives.names import InwardNames, OutwardNames
 from agent.apps.archives.tar import END, MalformedTar, copied
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import DataInUse, DataMissing, InvalidData, UnfitImage
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, HELPER_LABEL, OPERATION_LABEL
+from agent.apps.ownership.labels import HELPER_LABEL, HELPS, container_labels
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.errors import (
     EngineRefused,
@@ -78,7 +78,7 @@ class DataAccess:
 
     async def volumes(self, app: App) -> dict[str, str]:
         """Return the volumes of an app, by path. Raises DataMissing if one does not exist."""
-        owned = await self._volumes.owned(app)
+        owned = self._volumes.owned(app)
         if not owned:
             raise DataMissing(f"app `{app.name}` has no volumes; rebuild it to have them made")
         for path, name in owned.items():
@@ -104,7 +104,7 @@ class DataAccess:
         """
         await self.sweep()  # containers of broken-off readings do not keep the data
         for user in await self._volumes.users(volumes):
-            if HELPER_LABEL in user.labels:
+            if user.labels.get(HELPER_LABEL) == HELPS and await self._ownership.owns(user):
                 raise DataInUse(
                     f"the data of app `{app}` is being read (GET /v1/apps/{app}/data); ask again"
                     f" when that has ended{otherwise}"
@@ -127,7 +127,7 @@ class DataAccess:
 
     async def open_to_read(self, app: App, image: Image, volumes: Mapping[str, str]) -> Helper:
         """Make a container to read volumes by; the caller closes it."""
-        labels = {HELPER_LABEL: app.name, AGENT_LABEL: self._ownership.agent}
+        labels = container_labels(agent=self._ownership.agent, helps=True)
         return await self._open(app, image, volumes, labels)
 
     async def open_to_fill(
@@ -138,11 +138,8 @@ class DataAccess:
         Both are labelled with the operation, so that they go if it is undone.
         """
         await self._volumes.make(entry, new)
-        labels = {
-            APP_LABEL: entry.app,
-            AGENT_LABEL: self._ownership.agent,
-            OPERATION_LABEL: entry.id,
-        }
+        agent = self._ownership.agent
+        labels = container_labels(agent=agent, app=entry.app, operation=entry.id)
         return await self._open(entry.target, image, new, labels)
 
     async def _open(
@@ -179,9 +176,9 @@ class DataAccess:
 
     async def sweep(self) -> None:
         """Remove containers for reading that an earlier run, such as a killed one, left open."""
-        for container in await self._engine.containers(label=HELPER_LABEL):
-            ours = container.labels.get(AGENT_LABEL) == self._ownership.agent
-            if ours and container.name not in self.in_use:
+        open_ones = await self._engine.containers(label=f"{HELPER_LABEL}={HELPS}")
+        for container in await self._ownership.own(open_ones):
+            if container.name not in self.in_use:
                 await self._remove(container.id)
 
     async def read(self, helper: Helper) -> AsyncGenerator[bytes]:

@@ -54,6 +54,7 @@ class DryApps:
         ``ended`` is the entry of an operation whose pull the change ends, None if there is none.
         """
         log = silent_log()
+        ownership = self.ownership.copied(engine, repository)
         health = replace(
             self.health,
             checker=DryHealthChecker(engine=engine, http=self.health.probe),
@@ -65,7 +66,7 @@ class DryApps:
         parts = build_operations(
             engine=engine,
             repository=repository,
-            ownership=self.ownership,
+            ownership=ownership,
             health=health,
             images=DryImages(
                 engine=engine,
@@ -94,7 +95,7 @@ class DryApps:
             queries=AppQueries(
                 engine=engine,
                 repository=repository,
-                ownership=self.ownership,
+                ownership=ownership,
                 records=RecordBuilder(
                     operations=runner,
                     findings=health.findings,

@@ -20,8 +20,6 @@ SEPARATORS = re.compile(r"[\s,]+")
 MAX_VOLUMES = 64
 MAX_PATHS_LENGTH = 8192
 DIGEST_LENGTH = 12
-# The form of the names that the engine gives to anonymous volumes.
-ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 
 
 def is_data_path(text: str) -> bool:
@@ -51,12 +49,6 @@ def mounted_volumes(app: App, image: Image, defaults: AppDefaults) -> dict[str, 
     """
     paths = data_paths(app, image, defaults) if app.data else app.volumes
     return {path: app.volumes[path] for path in paths}
-
-
-def unlabelled_path(app: App, image: Image, defaults: AppDefaults) -> str:
-    """Return the path of the one volume that a version without labels of paths gave the app."""
-    path = (*labelled_paths(image), defaults.data)[0]
-    return path if not app.data or path in app.data else app.data[0]
 
 
 def check_volumes(volumes: Mapping[str, str], image: str) -> None:
@@ -91,8 +83,3 @@ def restored_volume_name(app: str, path: str, *, operation: str) -> str:
 def volume_labels(app: str, path: str, *, agent: str, operation: str) -> dict[str, str]:
     """Return the labels of a volume; ``agent`` and ``operation`` are the ids of what makes it."""
     return {APP_LABEL: app, PATH_LABEL: path, AGENT_LABEL: agent, OPERATION_LABEL: operation}
-
-
-def is_anonymous(name: str, labels: Mapping[str, str]) -> bool:
-    """Return whether the engine itself made this volume, for a path that an image declares."""
-    return ANONYMOUS.fullmatch(name) is not None and APP_LABEL not in labels

@@ -3,12 +3,13 @@
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.commands import ContainerCommands
-from agent.apps.containers.spec import ContainerPlanner, check_image_labels
+from agent.apps.containers.spec import ContainerPlanner, app_from_label, check_image_labels
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import InvalidApp
 from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
@@ -59,11 +60,24 @@ class ContainerManager:
     async def of_app(self, app: str) -> list[Container]:
         """List the containers labelled with an app that are this agent's."""
         found = await self._engine.containers(label=f"{APP_LABEL}={app}")
-        return [each for each in found if self._ownership.owns(each)]
+        return await self._ownership.own(found)
 
     async def inspect(self, container: Container) -> InspectedContainer:
         """Inspect a container; ObjectNotFound."""
         return await self._engine.inspect(container.id)
+
+    async def read_app(self, container: InspectedContainer, **fields: Any) -> App:
+        """Return the app of a container: as its labels have it, and with these fields.
+
+        A volume in its map that is not this agent's, or is another app's, is left out.
+
+        Raises:
+            msgspec.MsgspecError: a label cannot be read.
+
+        """
+        app = app_from_label(container, **fields)
+        volumes = await self._volumes.ours(app.name, app.volumes)
+        return msgspec.structs.replace(app, volumes=volumes)
 
     async def current(self, app: App) -> InspectedContainer | None:
         """Inspect the app's container; None if it is gone, or about to be.
@@ -78,7 +92,7 @@ class ContainerManager:
             seen = await self._engine.inspect(app.container_id)
         except ObjectNotFound:
             return None
-        self._ownership.check(app.name, seen)
+        await self._ownership.check(app.name, seen)
         return seen if seen.state not in GONE_STATES else None
 
     async def create(

@@ -8,10 +8,10 @@ import msgspec
 
 from agent.apps.containers.data import mounted_volumes
 from agent.apps.containers.network import AppsNetwork
-from agent.apps.containers.targets import Targets, find_targets
+from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
+from agent.apps.ownership.labels import SPEC_LABEL, container_labels
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.models import (
     Container,
@@ -23,8 +23,6 @@ from agent.engine.models import (
 from agent.engine.protocol import Engine
 from agent.model import FIELD_KINDS, App, FieldKind
 
-SPEC_LABEL = "rollcall.spec"
-NOTE_LABEL = "rollcall.note"
 USER_LABEL = "rollcall.user"
 
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -74,15 +72,12 @@ def encode_label(app: App) -> str:
 def app_from_label(container: InspectedContainer, **fields: Any) -> App:
     """Return the app of a container: its labelled fields, its environment, and these fields.
 
-    A label of an earlier version lacks the map of the volumes; the mounts are used instead.
-
     Raises:
         msgspec.MsgspecError: the label cannot be read.
 
     """
     label = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=dict[str, Any])
     values = {field: label[field] for field in LABELLED_FIELDS if field in label}
-    values.setdefault("volumes", dict(container.volumes))
     names = msgspec.convert(label.get("env"), tuple[str, ...])
     values["env"] = {name: container.env[name] for name in names if name in container.env}
     return msgspec.convert({**values, **fields}, App)
@@ -108,13 +103,13 @@ def build_container_spec(
     return ContainerSpec(
         name=name,
         image=app.image,
-        labels={
-            APP_LABEL: app.name,
-            AGENT_LABEL: agent,
-            OPERATION_LABEL: operation,
-            SPEC_LABEL: encode_label(app),
-            **_note_label(targets, image),
-        },
+        labels=container_labels(
+            agent=agent,
+            app=app.name,
+            operation=operation,
+            spec=encode_label(app),
+            note=targets.note,
+        ),
         env=app.env,
         ports=((targets.ssh, app.ssh_port), (targets.http, app.http_port)),
         bind=defaults.bind,
@@ -130,11 +125,6 @@ def build_container_spec(
         network=network,
         autostart=app.desired == "running",
     )
-
-
-def _note_label(targets: Targets, image: Image) -> dict[str, str]:
-    """Return the label that holds the note; it is empty only where an image has such a label."""
-    return {NOTE_LABEL: targets.note} if targets.note or NOTE_LABEL in image.labels else {}
 
 
 def stop_seconds(app: App, defaults: AppDefaults) -> int:

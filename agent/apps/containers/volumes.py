@@ -1,7 +1,6 @@
 """The volumes of each app, which hold its data."""
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -9,9 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.containers.data import (
     check_volumes,
     data_paths,
-    is_anonymous,
     mounted_volumes,
-    unlabelled_path,
     volume_labels,
     volume_name,
 )
@@ -20,7 +17,7 @@ from agent.apps.errors import NameTaken
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
-from agent.engine.errors import EngineConflict, ObjectNotFound
+from agent.engine.errors import EngineConflict
 from agent.engine.models import Container, Image
 from agent.engine.protocol import Engine
 from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
@@ -64,7 +61,7 @@ class Volumes:
 
         """
         app = entry.target
-        volumes = dict(app.volumes) or await self._find(entry, image)
+        volumes = dict(app.volumes) or await self._find(entry.app)
         for path in data_paths(app, image, self._defaults):
             if path not in volumes:
                 volumes[path] = await self._new_name(app.name, path, volumes.values())
@@ -94,42 +91,33 @@ class Volumes:
         # The engine returns an existing volume, if somebody else made it first.
         seen = await self._engine.volume_labels(name)
         if seen is not None:
-            await self._check_ours(name, seen, entry.app)
+            self._check_ours(name, seen, entry.app)
 
-    async def _find(self, entry: CreateEntry | ReplaceEntry, image: Image) -> dict[str, str]:
-        """Return the volumes, by path, that an app has from before its map was written."""
-        if isinstance(entry, ReplaceEntry):
-            mounted = await self._mounted(entry.before)
-            if mounted:
-                return mounted
-        kept = {
+    async def _find(self, app: str) -> dict[str, str]:
+        """Return the volumes, by path, that a deleted app of this name has left."""
+        found = await self._engine.volumes(label=f"{APP_LABEL}={app}")
+        ours = {name: each for name, each in found.items() if self._is_ours(each, app)}
+        kept = self._repository.kept_data(app)
+        volumes = {path: name for path, name in kept.items() if name in ours}
+        for name, labels in sorted(ours.items()):
+            path = labels.get(PATH_LABEL)
+            if path is not None and name not in volumes.values():
+                volumes.setdefault(path, name)
+        return volumes
+
+    async def ours(self, app: str, volumes: Mapping[str, str]) -> dict[str, str]:
+        """Return those of these volumes, by path, that are the app's and this agent's."""
+        found = await self._engine.volumes(label=f"{APP_LABEL}={app}")
+        ours = {
             path: name
-            for path, name in self._repository.kept_data(entry.app).items()
-            if await self._is_kept(name, entry.app)
+            for path, name in volumes.items()
+            if name in found and self._is_ours(found[name], app)
         }
-        found = await self._engine.volumes(label=f"{APP_LABEL}={entry.app}")
-        for name, labels in sorted(found.items()):
-            ours = await self._is_ours(name, labels, entry.app)
-            if ours and name not in kept.values():
-                path = labels.get(PATH_LABEL)
-                if path is None and name == volume_name(entry.app):
-                    path = unlabelled_path(entry.target, image, self._defaults)
-                if path is not None:
-                    kept.setdefault(path, name)
-        return kept
-
-    async def _is_kept(self, name: str, app: str) -> bool:
-        """Return whether a volume is still the one that a deleted app has left."""
-        labels = await self._engine.volume_labels(name)
-        return labels is not None and (
-            APP_LABEL not in labels or await self._is_ours(name, labels, app)
-        )
-
-    async def _mounted(self, app: App) -> dict[str, str]:
-        if app.container_id is not None:
-            with suppress(ObjectNotFound):
-                return dict((await self._engine.inspect(app.container_id)).volumes)
-        return {}
+        for path in volumes.keys() - ours.keys():
+            self._log.warning(
+                "volume not used: it is not the agent's", app=app, path=path, volume=volumes[path]
+            )
+        return ours
 
     async def _new_name(self, app: str, path: str, taken: Collection[str]) -> str:
         for name in (volume_name(app), volume_name(app, path)):
@@ -137,7 +125,7 @@ class Volumes:
                 labels = await self._engine.volume_labels(name)
                 if labels is None:
                     return name
-                await self._check_ours(name, labels, app)
+                self._check_ours(name, labels, app)
                 if labels.get(PATH_LABEL, path) == path:
                     return name
         raise NameTaken(
@@ -145,53 +133,42 @@ class Volumes:
             " if nobody needs its data, or choose another name for the app"
         )
 
-    async def _is_ours(self, name: str, labels: Mapping[str, str], app: str) -> bool:
-        return labels.get(APP_LABEL) == app and await self._ownership.owns_volume(name, labels)
+    def _is_ours(self, labels: Mapping[str, str], app: str) -> bool:
+        return labels.get(APP_LABEL) == app and self._ownership.owns_volume(labels)
 
-    async def _check_ours(self, name: str, labels: Mapping[str, str], app: str) -> None:
-        if await self._is_ours(name, labels, app):
+    def _check_ours(self, name: str, labels: Mapping[str, str], app: str) -> None:
+        if self._is_ours(labels, app):
             return
         agent = labels.get(AGENT_LABEL, self._ownership.agent)
-        whose = "that is not the agent's"
-        adopt = "`rollcall-agent adopt`, which lists what can be adopted"
+        whose, else_run = "that is not the agent's", ""
         if agent != self._ownership.agent:
             whose = f"of another agent, whose identity is `{agent}`"
-            adopt = f"`rollcall-agent adopt {agent}` if no other agent uses it"
-        else_run = f", or run {adopt}" if APP_LABEL in labels else ""
+            else_run = f", or run `rollcall-agent adopt {agent}` if no other agent uses it"
         raise NameTaken(
             f"there is a volume `{name}` {whose}; it is left alone, so choose another name for the"
             f" app, or remove the volume if nobody needs its data{else_run}"
         )
 
-    async def owned(self, app: App) -> dict[str, str]:
+    def owned(self, app: App) -> dict[str, str]:
         """Return the volumes, by path, that go with an app when it is deleted.
 
         Data that was kept from before belongs to an app only once its creation has succeeded.
         """
         unfinished = self._repository.entry(app.name)
-        if isinstance(unfinished, CreateEntry) or app.failed:
-            own = dict[str, str]()
-        else:
-            own = app.volumes or await self._mounted(app)
+        own = {} if isinstance(unfinished, CreateEntry) or app.failed else dict(app.volumes)
         if isinstance(unfinished, CreateEntry | ReplaceEntry):
             target, made = unfinished.target, unfinished.new_volumes
-            own = own | {path: name for path, name in target.volumes.items() if name in made}
+            own |= {path: name for path, name in target.volumes.items() if name in made}
         return own
 
-    async def removable(self, app: App, owned: Mapping[str, str]) -> tuple[str, ...]:
+    def removable(self, app: App, owned: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of the volumes to remove with an app that owns these.
 
-        With them go those that an unfinished operation made. One of an earlier version that has
-        lost its container has the volume that is named after it.
+        With them go those that an unfinished operation made.
         """
         unfinished = self._repository.entry(app.name)
-        if owned or app.failed or isinstance(unfinished, CreateEntry):
-            made = unfinished.new_volumes if isinstance(unfinished, ReplaceEntry) else ()
-            return tuple(dict.fromkeys((*owned.values(), *made)))
-        name = volume_name(app.name)
-        labels = await self._engine.volume_labels(name)
-        ours = labels is not None and await self._is_ours(name, labels, app.name)
-        return (name,) if ours else ()
+        made = unfinished.new_volumes if isinstance(unfinished, ReplaceEntry) else ()
+        return tuple(dict.fromkeys((*owned.values(), *made)))
 
     async def remove(self, app: str, names: Collection[str]) -> None:
         """Remove an app's volumes, those that are there.
@@ -207,8 +184,7 @@ class Volumes:
             labels = await self._engine.volume_labels(name)
             if labels is None:
                 continue
-            ours = await self._is_ours(name, labels, app)
-            if not ours and not is_anonymous(name, labels):
+            if not self._is_ours(labels, app):
                 self._log.warning("volume not removed: it is not the agent's", app=app, volume=name)
                 continue
             try:

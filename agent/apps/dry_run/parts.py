@@ -14,7 +14,6 @@ from agent.apps.containers.starter import ContainerStarter, port_in_use
 from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE
 from agent.apps.health.checker import HealthChecker
 from agent.apps.images.images import AppImages
-from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import cancelled
@@ -147,12 +146,7 @@ class DryStarter(ContainerStarter):
         """Return the app as it would be then; PortInUse."""
         published = await self._ports.published()
         for port in (app.ssh_port, app.http_port):
-            own = [
-                each.id
-                for each in published
-                if port in each.ports and each.labels.get(APP_LABEL) == app.name
-            ]
-            holder = self._ports.holder(app.name, port, published, own[0] if own else None)
+            holder = self._ports.holder(app.name, port, published, app.container_id)
             if holder is not None:
                 raise port_in_use(app.name, port, holder)
         await self._publish(container_id, (app.ssh_port, app.http_port))

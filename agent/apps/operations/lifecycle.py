@@ -191,8 +191,8 @@ class DeleteOperation:
         """
         app = self._repository.get(job.app)
         await self._containers.of_app(app.name)  # without the engine, nothing begins
-        owned = await self._volumes.owned(app)
-        names = () if keep_data else await self._volumes.removable(app, owned)
+        owned = self._volumes.owned(app)
+        names = () if keep_data else self._volumes.removable(app, owned)
         await self._check_data(app, names)
         entry = DeleteEntry(
             header=job.header,

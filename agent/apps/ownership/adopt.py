@@ -13,6 +13,7 @@ from agent.apps.ownership.claims import (
     make_claim,
 )
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL
+from agent.apps.ownership.marks import Marks
 from agent.engine.protocol import Engine
 from agent.state.identity import Identities
 
@@ -42,10 +43,15 @@ class Adopter:
         self._engine = engine
         self._identities = identities
         self._claim_seconds = claim_seconds
+        self._marks = Marks(engine)
 
     async def foreign(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the apps of each identity that is not this agent's. EngineError."""
-        containers = await self._engine.containers(label=APP_LABEL)
+        containers = [
+            each
+            for each in await self._engine.containers(label=APP_LABEL)
+            if each.labels[APP_LABEL] and await self._marks.is_marked(each)
+        ]
         volumes = await self._engine.volumes()
         # An identity of ours that another agent adopted can be taken back, even if nothing carries
         # it.
@@ -61,9 +67,6 @@ class Adopter:
     async def adopt(self, wanted: Collection[str]) -> list[AdoptionResult]:
         """Take over these identities, except those of agents that live; all at the same time.
 
-        If these are all others, and none of them lives, volumes without an identity that nobody
-        uses become this agent's too: no other agent can have made them.
-
         Raises:
             EngineError: nothing is adopted, or not all.
             IdentityError: the identities cannot be written; nothing is adopted.
@@ -73,10 +76,7 @@ class Adopter:
         holders = dict(zip(wanted, await asyncio.gather(*map(self._claim, wanted)), strict=True))
         agent = self._identities.current
         granted = [each for each, holder in holders.items() if holder == agent]
-        self._identities.adopt(
-            granted,
-            unlabelled_volumes=len(granted) == len(holders) and apps.keys() <= set(wanted),
-        )
+        self._identities.adopt(granted)
         return [
             AdoptionResult(
                 identity=each,

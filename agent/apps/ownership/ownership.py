@@ -1,32 +1,35 @@
 """Which containers and volumes are this agent's own."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppOfAnother
 from agent.apps.ownership.claims import (
     UNNAMED,
-    VolumeLabels,
     adopted_by_others,
     withdraw_claims,
 )
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
+from agent.apps.ownership.marks import Marks
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App, ForeignObject
 from agent.state.identity import Identities
 
+ContainerT = TypeVar("ContainerT", bound=Container)
+
 
 class Ownership:
     """Knows which containers and volumes are this agent's own. All others are left alone.
 
-    Its own are the containers that its database names or that carry one of its identities, and the
-    volumes that carry one. A volume without an identity, as earlier versions made them, belongs to
-    the agent whose database or container uses it. A container or volume with an identity that
-    another agent has adopted belongs to that agent, whatever the database says.
+    Its own are the containers that its database names, those that carry one of its identities and a
+    mark that their image does not have, and the volumes that carry one of its identities. What
+    carries an identity that another agent has adopted belongs to that agent, whatever the database
+    says.
     """
 
     def __init__(
@@ -44,7 +47,16 @@ class Ownership:
         self._log = log
         self._adopted: Mapping[str, str] = {}
         self._own = identities.all
+        self._marks = Marks(engine)
         self._on_foreign: list[Callable[[], None]] = []
+
+    def copied(self, engine: Engine, repository: AppRepository) -> "Ownership":
+        """Return what is known now, for a dry run with its own engine and repository."""
+        copy = Ownership(
+            engine=engine, repository=repository, identities=self._identities, log=self._log
+        )
+        copy._adopted, copy._own = self._adopted, self._own
+        return copy
 
     @property
     def agent(self) -> str:
@@ -78,28 +90,35 @@ class Ownership:
             )
         self._adopted = adopted
         self._own = self._identities.all - adopted.keys()
-        listed = await self._engine.containers(label=APP_LABEL)
-        foreign = [each for each in listed if not self.owns(each)]
-        self._note([*map(_foreign_container, foreign), *self._others(volumes, listed)])
-        return [each for each in listed if self.owns(each)]
+        listed = [
+            each
+            for each in await self._engine.containers(label=APP_LABEL)
+            if each.labels[APP_LABEL]  # others serve no app
+        ]
+        own = await self.own(listed)
+        kept = {each.id for each in own}
+        foreign = [await self._foreign(each) for each in listed if each.id not in kept]
+        foreign += [
+            _foreign("volume", name, labels)
+            for name, labels in volumes.items()
+            if APP_LABEL in labels and not self.owns_volume(labels)
+        ]
+        self._note(foreign)
+        return own
 
-    def _others(
-        self, volumes: VolumeLabels, listed: Collection[Container]
-    ) -> Iterator[ForeignObject]:
-        users = defaultdict[str, list[Container]](list)
-        for container in listed:
-            for name in container.volumes.values():
-                users[name].append(container)
-        for name, labels in volumes.items():
-            if APP_LABEL in labels and not self._is_own_volume(name, labels, users[name]):
-                yield _foreign("volume", name, labels)
+    async def _foreign(self, container: Container) -> ForeignObject:
+        found = _foreign("container", container.name, container.labels)
+        if await self._marks.is_marked(container):
+            return found
+        return msgspec.structs.replace(found, agent=None)  # whom an image names made nothing
 
     def _note(self, foreign: Iterable[ForeignObject]) -> None:
         found = tuple(foreign)
         for each in found:
             if each not in self.foreign:
+                whose = "another" if each.agent else "no"
                 self._log.warning(
-                    f"{each.kind} of another agent left alone",
+                    f"{each.kind} of {whose} agent left alone",
                     name=each.name,
                     app=each.app,
                     agent=each.agent,
@@ -109,16 +128,22 @@ class Ownership:
             for listener in self._on_foreign:
                 listener()
 
-    def owns(self, container: Container) -> bool:
-        """Return whether a container is this agent's."""
+    async def own(self, containers: Iterable[ContainerT]) -> list[ContainerT]:
+        """Return those of these containers that are this agent's. EngineError."""
+        return [each for each in containers if await self.owns(each)]
+
+    async def owns(self, container: Container) -> bool:
+        """Return whether a container is this agent's. EngineError."""
         agent = container.labels.get(AGENT_LABEL)
         if agent in self._adopted:
             return False
-        return agent in self._own or self._repository.has_container(container.id)
+        if self._repository.has_container(container.id):
+            return True
+        return agent in self._own and await self._marks.is_marked(container)
 
-    def check(self, app: str, container: Container) -> None:
+    async def check(self, app: str, container: Container) -> None:
         """Refuse to change an app whose container is another agent's by now; AppOfAnother."""
-        if not self.owns(container):
+        if not await self.owns(container):
             agent = container.labels.get(AGENT_LABEL) or UNNAMED
             raise AppOfAnother(
                 f"app `{app}` was adopted by the agent with the identity"
@@ -135,23 +160,9 @@ class Ownership:
                 f" `rollcall-agent adopt {self.agent}` here"
             )
 
-    async def owns_volume(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a volume is this agent's."""
-        is_known = AGENT_LABEL in labels or self._repository.has_volume(name)
-        users = [] if is_known else await self._engine.volume_users(name)
-        return self._is_own_volume(name, labels, users)
-
-    def _is_own_volume(
-        self, name: str, labels: Mapping[str, str], users: Collection[Container]
-    ) -> bool:
-        agent = labels.get(AGENT_LABEL)
-        if agent is not None:
-            return agent in self._own
-        if self._repository.has_volume(name) or any(map(self.owns, users)):
-            return True
-        return self._identities.owns_unlabelled_volumes and not any(
-            APP_LABEL in each.labels for each in users
-        )
+    def owns_volume(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the volume with these labels is this agent's."""
+        return labels.get(AGENT_LABEL) in self._own
 
     def is_orphan(self, container: Container) -> bool:
         """Return whether an operation made it that was undone or replaced by another."""
@@ -160,10 +171,6 @@ class Ownership:
     def app_of(self, container: Container) -> App | None:
         """Return the app whose name the container carries, None if there is none."""
         return self._repository.find(container.labels.get(APP_LABEL, ""))
-
-
-def _foreign_container(container: Container) -> ForeignObject:
-    return _foreign("container", container.name, container.labels)
 
 
 def _foreign(kind: str, name: str, labels: Mapping[str, str]) -> ForeignObject:

@@ -8,7 +8,6 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.admission.validation import APP_NAME
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.containers.passwords import Passwords
-from agent.apps.containers.spec import app_from_label
 from agent.apps.defaults import AppDefaults
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.repository.repository import AppRepository
@@ -88,7 +87,7 @@ class Adoption:
             return None
         try:
             seen = await self._containers.inspect(container)
-            app = app_from_label(
+            app = await self._containers.read_app(
                 seen,
                 name=name,
                 cpu=seen.cpu or self._defaults.cpu,

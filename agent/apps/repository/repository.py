@@ -125,18 +125,6 @@ class AppRepository:
         entries = (each for each in self._entries.values() if isinstance(each, ReplacedEntry))
         return any(container_id in (each.container_id, each.old_container_id) for each in entries)
 
-    def has_volume(self, name: str) -> bool:
-        """Return whether an app has this volume, has left it, or is to lose it."""
-        maps = [app.volumes for app in self._apps.values()]
-        maps += self._kept_data.values()
-        named = {each for volumes in maps for each in volumes.values()}
-        for entry in self._entries.values():
-            if isinstance(entry, DeleteEntry):
-                named |= {*entry.volumes, *entry.before.volumes.values()}
-            else:
-                named |= set(entry.target.volumes.values())
-        return name in named
-
     def promised_memory(self, *, other_than: str) -> int:
         """Return the MiB promised to all other apps, also by operations that have not ended."""
         most = dict[str, int]()

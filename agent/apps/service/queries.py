@@ -140,7 +140,7 @@ class AppQueries:
     async def containers(self, *, seconds: float | None = None) -> dict[str, Container]:
         """Return this agent's containers of apps by id, with what the checks of the apps found."""
         listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
-        found = {each.id: each for each in listed if self._ownership.owns(each)}
+        found = {each.id: each for each in await self._ownership.own(listed)}
         for app in self._repository.existing():
             if app.container_id in found:
                 found[app.container_id] = self._records.checked(app, found[app.container_id])
@@ -161,7 +161,7 @@ class AppQueries:
             container = await self._engine.inspect(app.container_id) if app.container_id else None
         except ObjectNotFound:
             container = None
-        if container is not None and not self._ownership.owns(container):
+        if container is not None and not await self._ownership.owns(container):
             container = None
         if container is not None:
             container = self._records.checked(app, container)

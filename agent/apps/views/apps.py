@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from agent.apps.containers.manager import UP_STATES
-from agent.apps.containers.spec import NOTE_LABEL
 from agent.apps.health.runs import LastRun
+from agent.apps.ownership.labels import NOTE_LABEL
 from agent.apps.runner.job import OperationStatus
 from agent.engine.models import (
     Container,

@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -28,6 +28,7 @@ from agent.engine.errors import (
     EngineTimeout,
     EngineTooOld,
     EngineUnavailable,
+    ObjectNotFound,
 )
 
 T = TypeVar("T")
@@ -295,6 +296,16 @@ async def _chunk(response: aiohttp.ClientResponse) -> bytes:
         return await response.content.readany()
     except RuntimeError as error:  # what aiohttp raises if the connection ends between two reads
         raise aiohttp.ClientPayloadError(str(error)) from error
+
+
+def escaped(name: str) -> str:
+    """Return a name as one segment of a path; ObjectNotFound for one that cannot be.
+
+    The engine takes an escaped slash for a slash, and a name of dots alone for another path.
+    """
+    if not name.strip(".") or "/" in name:
+        raise ObjectNotFound(f"there is nothing of the name `{name}`")
+    return quote(name, safe="")
 
 
 def encoded_filters(filters: Mapping[str, list[str]]) -> str:

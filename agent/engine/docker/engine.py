@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 
 from agent.engine.api import decoding
-from agent.engine.api.client import EngineClient, encoded_filters
+from agent.engine.api.client import EngineClient, encoded_filters, escaped
 from agent.engine.api.streams import Budget, LogFrames
 from agent.engine.api.translation import from_top
 from agent.engine.docker.archives import Archives
@@ -242,7 +242,7 @@ class DockerEngine:
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         """Return a volume's labels, None if there is no such volume."""
         try:
-            return await self._client.get(f"/volumes/{name}", decoding.volume_labels)
+            return await self._client.get(f"/volumes/{escaped(name)}", decoding.volume_labels)
         except ObjectNotFound:
             return None
 
@@ -260,8 +260,13 @@ class DockerEngine:
         await self._commands.call(lambda client: client.create_volume(name, labels=dict(labels)))
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume and its content."""
+        """Remove a volume and its content.
+
+        docker-py escapes no slash, so a name that needs an escape would be another path.
+        """
         try:
+            if escaped(name) != name:
+                return
             await self._commands.call(lambda client: client.remove_volume(name))
         except ObjectNotFound:
             return

@@ -4,7 +4,7 @@ import secrets
 
 import msgspec
 
-from agent.engine.api.client import EngineClient
+from agent.engine.api.client import EngineClient, escaped
 from agent.engine.api.responses import ApiObject
 from agent.engine.api.translation import well_formed
 from agent.engine.docker.commands import Client, Commands
@@ -47,7 +47,7 @@ class Networks:
     async def get(self, name: str) -> Network | None:
         """Return a network, None if there is none of that name."""
         try:
-            return await self._client.get(f"/networks/{name}", network)
+            return await self._client.get(f"/networks/{escaped(name)}", network)
         except ObjectNotFound:
             return None
 

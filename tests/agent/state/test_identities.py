@@ -10,9 +10,7 @@ from agent.state.identity import Identities, Identity, open_identities
 
 
 def opened(folder: Path, machine: str = "a" * 32) -> Identities:
-    return open_identities(
-        Identity(directory=folder, machine=machine), directory=folder, database=folder / "agent.db"
-    )
+    return open_identities(Identity(directory=folder, machine=machine), directory=folder)
 
 
 def test_identities_are_kept_in_their_file_alone_which_earlier_versions_do_not_read(
@@ -20,7 +18,7 @@ def test_identities_are_kept_in_their_file_alone_which_earlier_versions_do_not_r
 ) -> None:
     first = opened(tmp_path)
     first.add("of-the-database")
-    first.adopt(["another"], unlabelled_volumes=False)
+    first.adopt(["another"])
 
     again = opened(tmp_path)
 
@@ -57,28 +55,15 @@ def test_a_damaged_list_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "identities.damaged").read_text() == "{"
 
 
-@pytest.mark.parametrize("upgraded", [True, False])
-def test_volumes_without_identity_belong_to_agents_that_were_upgraded(
-    tmp_path: Path, *, upgraded: bool
-) -> None:
-    if upgraded:
-        (tmp_path / "agent.db").touch()
-
-    assert opened(tmp_path).owns_unlabelled_volumes is upgraded
-    (tmp_path / "agent.db").touch()
-    assert opened(tmp_path).owns_unlabelled_volumes is upgraded
-
-
 def test_what_another_process_adopts_is_seen(tmp_path: Path) -> None:
     running = opened(tmp_path)
-    opened(tmp_path).adopt(["another"], unlabelled_volumes=True)
+    opened(tmp_path).adopt(["another"])
 
     running.refresh()
 
     assert "another" in running.all
-    assert running.owns_unlabelled_volumes
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match=r"identities\.json cannot be written"):
-        Identities(directory=tmp_path / "missing", current="a", upgraded=False)
+        Identities(directory=tmp_path / "missing", current="a")

@@ -54,7 +54,7 @@ async def check(apps: Apps, engine: FakeEngine, expected: Expected | None = None
     expected = expected or Expected()
     await until_idle(apps)
     records = await apps.all()
-    containers = [each for each in engine.state.containers.values() if APP_LABEL in each.labels]
+    containers = [each for each in engine.state.containers.values() if each.labels[APP_LABEL]]
     volumes = set(engine.state.volumes)
     named = {name for record in records for name in record.volumes.values()}
     stay: set[str] = set() if expected.volumes_go and not records else set(expected.volumes)

@@ -201,9 +201,9 @@ async def _clean(agent: InProcessAgent) -> None:
 
 
 def identities_of(folder: Path, identity: str = IDENTITY) -> Identities:
-    """Return the identities of an agent with this folder, as one that was upgraded has them."""
+    """Return the identities of an agent with this folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Identities(directory=folder, current=identity, upgraded=True)
+    return Identities(directory=folder, current=identity)
 
 
 def delete_database(folder: Path) -> None:

@@ -11,8 +11,6 @@ from structlog.testing import LogCapture
 from agent.apps.errors import AppNotStopped, DataInUse, InvalidData
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
-from agent.state.store import Store
-from tests.support.agent.database.transactions import stored
 from tests.support.agent.engines.fake_engine import DATA_IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.agent.tars import packed
@@ -83,26 +81,6 @@ async def test_what_a_reading_has_left_does_not_keep_an_app_from_being_deleted(
         assert await apps.delete("web", ASKER) is None
 
     assert (engine.state.containers, engine.state.volumes) == ({}, {})
-
-
-@pytest.mark.slow
-async def test_an_app_of_an_earlier_version_gets_its_map_with_its_data(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        await stopped_app(apps)
-        before = (await apps.get("web")).volumes
-    store = Store(tmp_path / "agent.db")
-    (app,) = (await store.open()).apps
-    await store.write(stored(msgspec.structs.replace(app, volumes={})))
-    await store.close()
-
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        assert (await apps.get("web")).volumes == {}
-        after = (await apps.restore("web", sent(TAR), ASKER)).volumes
-
-    assert after.keys() == before.keys()
-    assert not {*after.values()} & {*before.values()}
-    assert set(engine.state.volumes) == {*after.values()}
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
 """Which containers and volumes are an agent's own, and how others are taken over."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from agent.apps.ownership.adopt import Adopter, AdoptionResult
 from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
-from agent.state.identity import Identities
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import delete_database, identities_of
+from tests.support.agent.in_process import identities_of
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
@@ -60,26 +58,6 @@ async def adopt(
 
 
 @pytest.mark.slow
-async def test_an_upgraded_agent_knows_the_containers_that_carry_its_databases_identity(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with agent(tmp_path, engine) as apps:
-        await create(apps)
-    with closing(sqlite3.connect(tmp_path / "agent.db")) as database:
-        ((written,),) = database.execute("SELECT value FROM facts WHERE name = 'agent'")
-    (container,) = engine.state.containers.values()
-    container.labels["rollcall.agent"] = written  # as versions before did
-
-    async with agent(tmp_path, engine) as apps:
-        assert (await names(apps), apps.foreign()) == (["web"], ())
-    delete_database(tmp_path)
-
-    async with agent(tmp_path, engine) as apps:
-        assert await names(apps) == ["web"]
-
-
-@pytest.mark.slow
 async def test_a_host_with_another_machine_id_keeps_what_its_copied_state_made(
     tmp_path: Path,
 ) -> None:
@@ -114,61 +92,15 @@ async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_a_volume_without_identity_belongs_to_whose_container_uses_it(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with agent(tmp_path / "first", engine) as apps:
-        await create(apps)
-        del engine.state.volumes[VOLUME]["rollcall.agent"]
-        await apps.delete("web", ASKER, keep_data=True)
-        await create(apps, "shop")
-    (container,) = engine.state.containers.values()
-    container.volumes["/srv"] = VOLUME
-
-    async with agent(tmp_path / "second", engine, SECOND) as apps:
-        with pytest.raises(NameTaken, match="volume"):
-            await create(apps)
-
-    assert VOLUME in engine.state.volumes
-
-
-@pytest.mark.slow
-async def test_a_volume_without_identity_that_nobody_uses_is_not_that_of_a_new_agent(
-    tmp_path: Path,
-) -> None:
+async def test_a_volume_without_identity_is_nobodys_whoever_adopts(tmp_path: Path) -> None:
     engine = FakeEngine()
     engine.state.volumes[VOLUME] = {"rollcall.app": "web"}
-    Identities(directory=tmp_path, current=FIRST, upgraded=False)
-    async with agent(tmp_path, engine) as apps:
-        with pytest.raises(NameTaken, match="run `rollcall-agent adopt`, which lists"):
-            await create(apps)
-        assert [each.name for each in apps.foreign()] == [VOLUME]
 
     assert await adopt(tmp_path, engine, FIRST) == {}
     async with agent(tmp_path, engine) as apps:
-        await create(apps)
-        await apps.delete("web", ASKER)
-    assert engine.state.volumes == {}
-
-
-@pytest.mark.slow
-async def test_a_volume_without_identity_is_not_taken_from_an_agent_that_was_not_asked_for(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    for identity in (FIRST, SECOND):
-        async with agent(tmp_path / identity, engine, identity) as apps:
-            await create(apps, identity)
-    engine.state.volumes[VOLUME] = {"rollcall.app": "web"}
-    third = tmp_path / "third"
-    third.mkdir()
-    Identities(directory=third, current="third", upgraded=False)
-
-    assert await adopt(third, engine, "third", wanted=[FIRST]) == {FIRST: True}
-    assert not identities_of(third, "third").owns_unlabelled_volumes
-    assert await adopt(third, engine, "third", wanted=[SECOND]) == {SECOND: True}
-    assert identities_of(third, "third").owns_unlabelled_volumes
+        with pytest.raises(NameTaken, match="remove the volume if nobody needs its data"):
+            await create(apps)
+        assert [each.name for each in apps.foreign()] == [VOLUME]
 
 
 @pytest.mark.slow

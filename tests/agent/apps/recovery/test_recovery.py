@@ -257,6 +257,7 @@ async def test_what_an_undone_change_leaves_is_removed(
             made = await asyncio.to_thread(_change_of, events, record["name"])
         assert answer.status == 409
     late = {"rollcall.app": record["name"], "rollcall.agent": agent_id, "rollcall.change": made}
+    late["rollcall.mark"] = "random"
     left = docker_client.create_container(busybox_image, labels=late)["Id"]
 
     async with in_process_agent(tmp_path, engine_url) as in_process:

@@ -145,7 +145,7 @@ class FakeEngine:
                 raise ImageUnavailable(f"No such image: {spec.image}")
             self.state.made += 1
             made = created(
-                spec, f"c{self.state.made}", image_id=image.id, health=self.health_of.get(image.id)
+                spec, f"c{self.state.made}", image=image, health=self.health_of.get(image.id)
             )
             self.state.containers[made.id] = made
         return made.id

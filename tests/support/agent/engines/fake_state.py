@@ -10,6 +10,7 @@ from agent.engine.models import (
     Container,
     ContainerSpec,
     Health,
+    Image,
     InspectedContainer,
     Network,
     Sample,
@@ -54,21 +55,21 @@ class FakeEngineState(msgspec.Struct, kw_only=True):
 
 
 def created(
-    spec: ContainerSpec, container_id: str, *, image_id: str, health: Health | None
+    spec: ContainerSpec, container_id: str, *, image: Image, health: Health | None
 ) -> FakeContainer:
     """Return the container that the engine makes from a spec."""
     return FakeContainer(
         id=container_id,
         name=spec.name,
         image=spec.image,
-        labels=dict(spec.labels),
+        labels={**image.labels, **spec.labels},
         env=dict(spec.env),
         bind=spec.bind,
         ports=[host for _, host in spec.ports],
         volumes=dict(spec.volumes),
         cpu=spec.cpu,
         memory=spec.memory,
-        image_id=image_id,
+        image_id=image.id,
         health=health,
         network=spec.network or "default",
         autostart=spec.autostart,
