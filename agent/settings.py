@@ -14,7 +14,7 @@ from agent.apps.admission.validation import is_path
 from agent.apps.containers.data import is_data_path
 from agent.apps.containers.spec import is_user_name
 from agent.apps.defaults import AppDefaults
-from agent.engine.logins import ImageRegistryLogin
+from agent.engine.logins import ImageRegistryLogin, is_image_prefix
 from agent.registries import plain_registries, registry_checks, registry_groups
 from agent.reporting.facts import host_facts, system_hostname
 from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
@@ -211,6 +211,7 @@ class AgentConfiguration:
             http_port=apps.http_port,
             data=apps.data,
             allowed_data=apps.allowed_data,
+            allowed_images=apps.allowed_images,
             ssh_user=apps.ssh_user,
             stop_seconds=apps.stop_seconds,
             settle_seconds=apps.settle_seconds,
@@ -270,6 +271,12 @@ def _apps_mistakes(apps: AppsSettings) -> Iterator[str]:
             yield (
                 f"apps.allowed_data[{index}]: `{path}` is no absolute path in normal form; write"
                 " such as /var/lib"
+            )
+    for index, prefix in enumerate(apps.allowed_images or ()):
+        if not is_image_prefix(prefix):
+            yield (
+                f"apps.allowed_images[{index}]: `{prefix}` does not begin with a server, or does"
+                " not end in /; write such as registry.example.com/ or docker.io/library/"
             )
     yield from _subnet_mistakes(apps.subnets)
     if not is_user_name(apps.ssh_user):

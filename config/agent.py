@@ -137,7 +137,8 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     engine and of the agent's database; with less, images of old revisions go first.
     ``overcommit_percent`` of the host's memory may be promised to apps; 0 is no bound. With
     ``isolated`` apps reach of one another only what is published; ``subnet`` is that of their
-    network then, or a list of one for each IP version.
+    network then, or a list of one for each IP version. ``allowed_images`` are prefixes of the
+    references of images, with their servers; null allows all.
     """
 
     cpu: Annotated[int, msgspec.Meta(ge=1)] = 100
@@ -148,6 +149,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     http_port: PortNumber = 8000
     data: str = "/srv"
     allowed_data: tuple[str, ...] = ("/",)
+    allowed_images: tuple[str, ...] | None = None
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
     pull_seconds: Seconds = 3600
@@ -157,10 +159,10 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     password_min: Annotated[int, msgspec.Meta(ge=1, le=511)] = 8
     pids: Annotated[int, msgspec.Meta(ge=1)] = 512
     log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10
-    overcommit_percent: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    overcommit_percent: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100
     min_free_percent: Annotated[int, msgspec.Meta(ge=0, le=99)] = 5
     no_new_privileges: bool = True
-    isolated: bool = False
+    isolated: bool = True
     subnet: str | tuple[str, ...] = ()
 
     @property

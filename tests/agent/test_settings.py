@@ -8,6 +8,7 @@ import pytest
 
 from agent.settings import changes_needing_restart
 from config.agent import AgentSettings
+from config.load import ConfigError
 from tests.support.agent.settings import configuration, group
 from tests.support.certificates import Authority
 
@@ -137,4 +138,26 @@ def test_the_network_of_isolated_apps_has_one_subnet_or_one_for_each_version(
     defaults = configuration(tmp_path, apps={"isolated": True, "subnet": subnet}).app_defaults()
 
     assert (defaults.isolated, defaults.subnets) == (True, subnets)
-    assert not configuration(tmp_path).app_defaults().isolated
+
+
+def test_by_default_apps_are_isolated_and_promised_no_more_memory_than_there_is(
+    tmp_path: Path,
+) -> None:
+    defaults = configuration(tmp_path).app_defaults()
+
+    assert (defaults.isolated, defaults.overcommit_percent) == (True, 100)
+
+
+def test_a_prefix_of_allowed_images_has_a_server_and_ends_in_a_slash(tmp_path: Path) -> None:
+    allowed = ["registry.example.com/", "localhost/x/", "docker.io/library/", "r:5000/team/"]
+    assert configuration(tmp_path, apps={"allowed_images": allowed}).app_defaults().allowed_images
+    for wrong in (
+        "registry.example.com",
+        "library/",
+        "",
+        "/",
+        "https://r.example/",
+        "r.example.com//",
+    ):
+        with pytest.raises(ConfigError, match=r"apps\.allowed_images\[0\]"):
+            configuration(tmp_path, apps={"allowed_images": [wrong]})

@@ -238,7 +238,13 @@ class Daemons:
                 for registry in registries
             ],
             "docker": {"url": engine},
-            "apps": {"bind": "127.0.0.1", "settle_seconds": 1},
+            # Apps of tests share the engine's own network, and more memory than the host has.
+            "apps": {
+                "bind": "127.0.0.1",
+                "settle_seconds": 1,
+                "isolated": False,
+                "overcommit_percent": 0,
+            },
         }
         return self._start("rollcall-agent", merged(base, settings), trust)
 

@@ -105,17 +105,6 @@ def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destd
     assert f"\nStateDirectory=rollcall-{name}\n" in unit.read_text()
 
 
-@pytest.mark.real
-def test_a_new_agent_isolates_its_apps_and_promises_no_more_memory_than_there_is(
-    destdir: Path,
-) -> None:
-    shipped = yaml.safe_load((TOP / "config/agent.yml").read_text())["apps"]
-    installed = yaml.safe_load((destdir / "etc/rollcall/agent.yml").read_text())["apps"]
-
-    assert installed == {**shipped, "isolated": True, "overcommit_percent": 100}
-    assert (shipped["isolated"], shipped["overcommit_percent"]) == (False, 0)
-
-
 @pytest.mark.parametrize(
     ("name", "scrapes"), [("agent", "prometheus.key"), ("registry", "scraper.key")]
 )
