@@ -1,5 +1,6 @@
 """The model: what can be asked for of an app, and the apps."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Annotated, Any, Literal, get_type_hints
@@ -105,8 +106,14 @@ FIELD_KINDS: dict[str, FieldKind] = {
 }
 
 
-def _body(name: str, *, required: tuple[str, ...], without: FieldKind | None = None) -> Any:
-    """Make the type of a body that may hold fields of an AppSpec, and nothing else."""
+def _body(
+    name: str,
+    *,
+    required: tuple[str, ...],
+    without: FieldKind | None = None,
+    optional: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make the type of a body that may hold fields of an AppSpec and these optional ones."""
     return msgspec.defstruct(
         name,
         [
@@ -115,6 +122,10 @@ def _body(name: str, *, required: tuple[str, ...], without: FieldKind | None = N
             else (field, _TYPES[field] | msgspec.UnsetType, msgspec.UNSET)
             for field, kind in FIELD_KINDS.items()
             if kind is not without
+        ]
+        + [
+            (field, kind | msgspec.UnsetType, msgspec.UNSET)
+            for field, kind in (optional or {}).items()
         ],
         frozen=True,
         kw_only=True,
@@ -124,7 +135,15 @@ def _body(name: str, *, required: tuple[str, ...], without: FieldKind | None = N
 
 
 _NewApp: Any = _body("_NewApp", required=("name", "image"))
-_AppChanges: Any = _body("_AppChanges", required=(), without=FieldKind.FIXED)
+_AppChanges: Any = _body(
+    "_AppChanges",
+    required=(),
+    without=FieldKind.FIXED,
+    optional={
+        "env_set": dict[str, str],
+        "env_unset": Annotated[tuple[str, ...], msgspec.Meta(max_length=1024)],
+    },
+)
 
 
 class NewApp(_NewApp):
@@ -132,7 +151,23 @@ class NewApp(_NewApp):
 
 
 class AppChanges(_AppChanges):
-    """What an update asks for. What is left out stays, and so do ports and limits that are 0."""
+    """What an update asks for. What is left out stays, and so do ports and limits that are 0.
+
+    ``env_set`` and ``env_unset`` change single variables of ``env``.
+    """
+
+
+def with_whole_env(changes: AppChanges, env: Mapping[str, str]) -> AppChanges:
+    """Return the changes with the whole environment that they make of ``env``, if any."""
+    added, removed = changes.env_set or {}, changes.env_unset or ()
+    if not added and not removed:
+        whole = changes.env
+    else:
+        kept = {name: value for name, value in env.items() if name not in removed}
+        whole = {**kept, **added}
+    return msgspec.structs.replace(
+        changes, env=whole, env_set=msgspec.UNSET, env_unset=msgspec.UNSET
+    )
 
 
 def given_values(body: NewApp | AppChanges) -> dict[str, Any]:

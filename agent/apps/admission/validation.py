@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
+
 from agent.apps.errors import InvalidApp, InvalidLabel
 from agent.engine.models import EngineInfo
 from agent.model import APP_NAME_PATTERN, App, AppChanges, HealthCheck, NewApp, given_values
@@ -57,6 +59,15 @@ def check_new_app(wanted: NewApp) -> None:
 def check_changes(changes: AppChanges) -> None:
     """Refuse an update with invalid fields; InvalidApp as for a new app."""
     _check_fields(given_values(changes))
+    added, removed = changes.env_set or {}, changes.env_unset or ()
+    if changes.env is not UNSET and (added or removed):
+        raise InvalidApp("`env` replaces all variables; leave out `env_set` and `env_unset`, or it")
+    _check_env(added, "env_set")
+    for name in removed:
+        if not ENV_KEY.fullmatch(name):
+            raise InvalidApp(f"`env_unset` holds {excerpt(name)}, which is no name of a variable")
+        if name in added:
+            raise InvalidApp(f"`env_set` and `env_unset` both hold {name}; write it in one of them")
 
 
 def _check_fields(values: Mapping[str, Any]) -> None:
@@ -177,19 +188,19 @@ def _check_health(health: HealthCheck | None) -> None:
         _check_command(health.command, "health.command")
 
 
-def _check_env(env: dict[str, str]) -> None:
+def _check_env(env: Mapping[str, str], field: str = "env") -> None:
     size = 0
     for key, value in env.items():
         if not ENV_KEY.fullmatch(key):
             raise InvalidApp(
-                f"`env` holds the name {excerpt(key)}; a name begins with a letter or _ and goes on"
-                " with letters, digits, _ . -"
+                f"`{field}` holds the name {excerpt(key)}; a name begins with a letter or _ and"
+                " goes on with letters, digits, _ . -"
             )
         if "\0" in value:
-            raise InvalidApp(f"`env.{key}` holds a NUL character, which no environment can")
+            raise InvalidApp(f"`{field}.{key}` holds a NUL character, which no environment can")
         size += len(key) + len(value.encode())
     if size > MAX_ENV_BYTES:
-        raise InvalidApp(f"`env` is larger than {MAX_ENV_BYTES} bytes")
+        raise InvalidApp(f"`{field}` is larger than {MAX_ENV_BYTES} bytes")
 
 
 def _check_data(data: tuple[str, ...]) -> None:

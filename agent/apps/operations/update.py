@@ -16,7 +16,15 @@ from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import MIB, InspectedContainer
 from agent.journal import LimitsEntry
-from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, given_values, with_image
+from agent.model import (
+    FIELD_KINDS,
+    App,
+    AppChanges,
+    FieldKind,
+    given_values,
+    with_image,
+    with_whole_env,
+)
 
 
 def kinds_of_change(
@@ -58,6 +66,8 @@ class UpdateOperation:
         """
         app = self._repository.get(job.app)
         check_changes(changes)
+        changes = with_whole_env(changes, app.env)
+        check_changes(changes)  # with the other variables, the environment may be too large
         container = await self._containers.current(app)
         kinds = kinds_of_change(given_values(changes), app, container)
         if not kinds:
