@@ -18,6 +18,7 @@ from agent.state.store import StoreError
 # A class stands for its subclasses, except those that are listed themselves.
 STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
+    app_errors.ImageNotAllowed: HTTPStatus.FORBIDDEN,
     app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidData: HTTPStatus.BAD_REQUEST,

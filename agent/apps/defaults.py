@@ -15,6 +15,8 @@ class AppDefaults:
         ssh_port: The SSH port in a container.
         http_port: The HTTP port in a container.
         data: The path that keeps its files where neither the app nor its image names any.
+        allowed_images: What the references of images begin with, each with its server and a slash
+            at its end; None: all images are allowed.
         allowed_data: The paths at or below which an app may ask for volumes.
         ssh_user: The user whose password is set.
         stop_seconds: The time between the request to end and the kill.
@@ -44,6 +46,7 @@ class AppDefaults:
     http_port: int = 8000
     data: str = "/srv"
     allowed_data: tuple[str, ...] = ("/",)
+    allowed_images: tuple[str, ...] | None = None
     ssh_user: str = "app"
     stop_seconds: int = 10
     allow_command: bool = True

@@ -11,6 +11,10 @@ class InvalidApp(AppError):
     """A field of an app has an invalid value."""
 
 
+class ImageNotAllowed(AppError):
+    """The settings of the agent do not allow this image."""
+
+
 class InvalidPassword(AppError):
     """The text cannot be a password."""
 

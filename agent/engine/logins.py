@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from docker.utils import parse_repository_tag
 from agent.engine.errors import ImageUnavailable
 
 HUB = "docker.io"
+# What tells a server from the first part of a path is a dot, a port, or the name `localhost`.
+IMAGE_PREFIX = re.compile(
+    r"(?:localhost|(?=[^/]*[.:])[a-z0-9][a-z0-9.-]*(?::[0-9]{1,5})?)/(?:[a-z0-9][a-z0-9._-]*/)*"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,20 @@ def full_name(repository: str) -> str:
     if server == HUB:
         return f"{HUB}/{path.removeprefix('library/')}"
     return f"{server}/{path}"
+
+
+def normal_name(reference: str) -> str:
+    """Return the name of an image with its server, as ``docker.io/library/nginx`` for ``nginx``."""
+    repository, _ = parse_repository_tag(reference)
+    server, path = resolve_repository_name(repository)
+    if server == HUB and "/" not in path:
+        path = f"library/{path}"
+    return f"{server.lower()}/{path}"
+
+
+def is_image_prefix(text: str) -> bool:
+    """Return whether this is a server of images, or a part of one, with a slash at its end."""
+    return IMAGE_PREFIX.fullmatch(text) is not None
 
 
 def full_reference(reference: str) -> str:

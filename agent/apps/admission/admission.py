@@ -14,8 +14,15 @@ from agent.apps.admission.validation import (
     check_new_app,
 )
 from agent.apps.defaults import AppDefaults
-from agent.apps.errors import AppExists, MemoryPromised, NameTaken, PortForbidden
+from agent.apps.errors import (
+    AppExists,
+    ImageNotAllowed,
+    MemoryPromised,
+    NameTaken,
+    PortForbidden,
+)
 from agent.apps.repository.repository import AppRepository
+from agent.engine.logins import is_image_id, normal_name
 from agent.engine.models import Container, EngineInfo
 from agent.engine.protocol import Engine
 from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, NewApp, given_values, rfc3339
@@ -54,8 +61,8 @@ class Admission:
         ``now`` is the Unix time of its creation.
 
         Raises:
-            InvalidApp, AppExists, NameTaken, PortInUse, PortForbidden, NoFreePort, DiskFull,
-            MemoryPromised: it cannot be created.
+            InvalidApp, ImageNotAllowed, AppExists, NameTaken, PortInUse, PortForbidden, NoFreePort,
+            DiskFull, MemoryPromised: it cannot be created.
 
         """
         check_new_app(wanted)
@@ -65,6 +72,7 @@ class Admission:
             asked = (values.get("ssh_port"), values.get("http_port"))
             self._check_picked(port for port in asked if port)
         self.check_name(wanted.name)
+        await self.check_image(wanted.image)
         host = await self._engine.info()
         await self._disk.check(host.data_root)
         containers = await self._ports.published()
@@ -114,11 +122,13 @@ class Admission:
         """Return the app as valid changes make it; its ``container`` holds its present ports.
 
         Raises:
-            InvalidApp, PortInUse, PortForbidden, MemoryPromised: it cannot be changed so.
+            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden, MemoryPromised: it cannot be
+                changed so.
 
         """
         target = msgspec.structs.replace(app, **given_values(changes))
         if target.image != app.image:
+            await self.check_image(target.image)
             target = msgspec.structs.replace(target, image_id=None, image_digest=None)
         host = await self._check_change(app, target, container, picked_ports_only=picked_ports_only)
         if target.memory > app.memory:
@@ -136,9 +146,10 @@ class Admission:
         """Return the app with the fields and the image of a revision, checked as a change is.
 
         Raises:
-            InvalidApp, PortInUse, PortForbidden: it cannot be brought back.
+            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden: it cannot be brought back.
 
         """
+        await self.check_image(revision.image)
         fields = [field for field, kind in FIELD_KINDS.items() if kind is not FieldKind.FIXED]
         target = msgspec.structs.replace(
             app, **{field: getattr(revision, field) for field in fields}
@@ -177,6 +188,24 @@ class Admission:
                     f"port {port} is none of {allowed[0]}-{allowed[-1]} (`apps.ports`), from which"
                     " a key for some apps chooses; name one of these, or 0 for a free one"
                 )
+
+    async def check_image(self, reference: str) -> None:
+        """Refuse an image that the settings do not allow; ImageNotAllowed.
+
+        One that is given by its id is known by its names on this host.
+        """
+        allowed = self._defaults.allowed_images
+        if allowed is None:
+            return
+        names = [reference]
+        if is_image_id(reference):
+            image = await self._engine.image(reference)
+            names = [] if image is None else [*image.tags, *image.digests]
+        if not any(normal_name(name).startswith(allowed) for name in names):
+            raise ImageNotAllowed(
+                f"the image `{reference}` is not allowed; `apps.allowed_images` of this agent"
+                f" allows {' '.join(allowed) or 'nothing'}"
+            )
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""

@@ -42,8 +42,15 @@ class RebuildOperation:
         self._starter = starter
 
     async def run(self, job: Job) -> None:
-        """Pull the app's image and replace its container; errors as of ``replace``."""
+        """Pull the app's image and replace its container.
+
+        Raises:
+            ImageNotAllowed, DiskFull: the app is as it was.
+            AppError, EngineError: as of ``replace``.
+
+        """
         app = msgspec.structs.replace(self._repository.get(job.app), down=None)
+        await self._admission.check_image(app.image)
         await self._admission.check_disk()
         await self.replace(job, app, await self._containers.current(app), must_pull=True)
 

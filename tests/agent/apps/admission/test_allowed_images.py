@@ -1,0 +1,73 @@
+"""`apps.allowed_images`: an app gets no image from anywhere else, however it is named."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps.errors import ImageNotAllowed
+from agent.apps.service.apps import Apps
+from agent.model import AppChanges, NewApp
+from tests.support.agent.engines.fake_engine import FakeEngine, fake_image
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+
+pytestmark = pytest.mark.slow
+
+OURS, OTHERS = "registry.example.com/shop:1", "registry.example.com.evil.example/shop:1"
+OUR_ID, OTHER_ID = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+ONLY_OURS = replace(AT_ONCE, allowed_images=("registry.example.com/",))
+
+
+def engine_with_both() -> FakeEngine:
+    engine = FakeEngine()
+    engine.tag(OURS, replace(fake_image(OUR_ID), tags=frozenset({OURS})))
+    engine.tag(OTHERS, replace(fake_image(OTHER_ID), tags=frozenset({OTHERS, "shop:1"})))
+    engine.tag("shop:1", replace(fake_image(OTHER_ID), tags=frozenset({OTHERS, "shop:1"})))
+    return engine
+
+
+@pytest.mark.parametrize("image", [OTHERS, "shop:1", OTHER_ID, "sha256:" + "9" * 64])
+async def test_a_create_or_an_update_with_another_image_is_rejected(
+    tmp_path: Path, image: str
+) -> None:
+    engine = engine_with_both()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
+        before = await apps.create(NewApp(name="web", image=OURS), ASKER)
+        with pytest.raises(ImageNotAllowed, match=r"`apps\.allowed_images` .* registry\.example"):
+            await apps.create(NewApp(name="new", image=image), ASKER)
+        with pytest.raises(ImageNotAllowed):
+            await apps.update("web", AppChanges(image=image), ASKER)
+        assert await apps.get("web") == before
+        assert [each.name for each in await apps.all()] == ["web"]
+
+
+async def test_an_image_that_is_given_by_its_id_is_known_by_its_names(tmp_path: Path) -> None:
+    engine = engine_with_both()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
+        created = await apps.create(NewApp(name="web", image=OUR_ID), ASKER)
+    assert created.image_id == OUR_ID
+
+
+async def rebuilt(apps: Apps) -> None:
+    await apps.rebuild("web", ASKER)
+
+
+async def rolled_back(apps: Apps) -> None:
+    await apps.rollback("web", 1, ASKER)
+
+
+@pytest.mark.parametrize("change", [rebuilt, rolled_back])
+async def test_an_app_from_before_goes_on_and_is_not_rebuilt_or_rolled_back(
+    tmp_path: Path, change: Callable[[Apps], Awaitable[None]]
+) -> None:
+    engine = engine_with_both()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image="shop:1"), ASKER)
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
+        changed = await apps.update("web", AppChanges(env={"A": "1"}), ASKER)
+        assert (changed.env, changed.state) == ({"A": "1"}, "running")
+        with pytest.raises(ImageNotAllowed):
+            await change(apps)
+        assert (await apps.get("web")).env == {"A": "1"}
