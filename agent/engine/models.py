@@ -150,7 +150,8 @@ class Image:
     ``architecture`` is the CPU that it was built for, "" if it does not tell. ``volumes`` are the
     paths that the image declares as VOLUME, in normal form. ``created_at`` is when it was built, in
     RFC 3339, None if it does not tell. ``digest`` is how the server of its reference knows it,
-    ``NAME@sha256:HEX``, None if it came from no server. ``tags`` are all that lead to it here.
+    ``NAME@sha256:HEX``, None if it came from no server; ``digests`` are those of all servers.
+    ``tags`` are all that lead to it here.
     """
 
     id: str
@@ -162,6 +163,7 @@ class Image:
     volumes: frozenset[str] = frozenset()
     created_at: str | None = None
     digest: str | None = None
+    digests: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     architecture: str = ""
 

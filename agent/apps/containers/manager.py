@@ -22,6 +22,7 @@ from agent.engine.errors import (
     NoCommand,
     ObjectNotFound,
 )
+from agent.engine.logins import digest_of
 from agent.engine.models import Container, ContainerSpec, Image, InspectedContainer
 from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
 from agent.model import App, with_image
@@ -117,7 +118,9 @@ class ContainerManager:
         """
         self._ownership.check_agent()
         check_image_labels(image, entry.target.image)
-        digest = image.digest or with_image(entry.target, image.id).image_digest
+        # The server of the record's reference: others may have the same image.
+        known = with_image(entry.target, image.id).image_digest
+        digest = known or digest_of(entry.target.image, image.digests)
         target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
         app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
         spec = await self._planner.plan(app, entry.id, name=name, image=image)

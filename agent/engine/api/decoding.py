@@ -209,6 +209,7 @@ def image(answer: bytes, reference: str) -> Image:
         created_at=_time(entry.created),
         architecture=entry.architecture,
         digest=digest_of(reference, entry.repo_digests or ()),
+        digests=_named(entry.repo_digests),
         tags=frozenset(_named(entry.repo_tags)),
         # The containerd image store names an image by the digest of its manifest, which it also
         # gives to images that were built here; the older one, by the digest of its configuration.

@@ -3,12 +3,14 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.apps.errors import OperationCancelled, StartFailed
 from agent.engine.errors import ImageNotFound, ImageUnavailable
+from agent.model import AppChanges
 from tests.support.agent.apps.pulled_apps import (
     ONE,
     TWO,
@@ -142,6 +144,22 @@ async def test_a_change_waits_for_the_removal_of_its_image_and_pulls_it_again(
 
         assert engine.here() == {"p1"}
     assert engine.pulls == [ONE, ONE]
+
+
+async def test_a_revision_names_the_server_of_its_own_reference(
+    tmp_path: Path, engine: PullingEngine
+) -> None:
+    first, ours = "a.example/app@sha256:p1", "s/app@sha256:p1"
+    async with apps_of(tmp_path, engine) as apps:
+        await create(apps)
+        # The image is also on another server, and its tag has moved.
+        of_both = replace(engine.served[ONE], digest=first, digests=(first, ours))
+        engine.tag("p1", of_both)
+        engine.tag(ONE, replace(of_both, id="moved", digests=()))
+        await apps.update("web", AppChanges(env={"A": "1"}), ASKER)
+        history = await apps.history("web")
+
+    assert [(each.image_id, each.digest) for each in history] == [("p1", ours), ("p1", ours)]
 
 
 async def test_an_image_that_is_gone_is_pulled_by_its_digest(

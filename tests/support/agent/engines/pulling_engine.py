@@ -12,7 +12,7 @@ from tests.support.agent.engines.fake_state import FakeEngineState
 
 def served_image(image_id: str, digest: str) -> Image:
     """Return an image that a server knows by this digest."""
-    return replace(fake_image(image_id), local=False, digest=digest)
+    return replace(fake_image(image_id), local=False, digest=digest, digests=(digest,))
 
 
 class PullingEngine(FakeEngine):
