@@ -1,6 +1,6 @@
 """What the rules ask of a container engine."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from typing import Protocol
 
 from agent.engine.models import (
@@ -207,6 +207,12 @@ class Engine(Protocol):
             EngineConflict: it is no regular file.
             EngineError: it is larger than 1 MiB.
 
+        """
+
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        """Give directories of a container that root owns to a user, as its image names it.
+
+        Return whether the user is known in the container; else nothing is changed.
         """
 
     def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:

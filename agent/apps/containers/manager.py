@@ -9,7 +9,13 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.commands import ContainerCommands
-from agent.apps.containers.spec import ContainerPlanner, app_from_label, check_image_labels
+from agent.apps.containers.spec import (
+    ContainerPlanner,
+    app_from_label,
+    check_image_labels,
+    unknown_user,
+    with_note,
+)
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import InvalidApp
 from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
@@ -125,11 +131,16 @@ class ContainerManager:
         app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
         spec = await self._planner.plan(app, entry.id, name=name, image=image)
         try:
-            return app, await self._create(entry, spec, image)
+            container_id = await self._create(entry, spec, image)
         except NoCommand as error:
             raise InvalidApp(
                 f"the image `{app.image}` names no program to run; set `command`"
             ) from error
+        new = self._volumes.made_empty(entry, spec.volumes) if image.user else []
+        if new and not await self._engine.give(container_id, new, image.user):
+            await self.remove(container_id)
+            container_id = await self._create(entry, with_note(spec, unknown_user(image)), image)
+        return app, container_id
 
     async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
         """Create a container of this image: by the reference, or by the id if the tag has moved."""

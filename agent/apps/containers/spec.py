@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.ownership.labels import SPEC_LABEL, container_labels
+from agent.apps.ownership.labels import NOTE_LABEL, SPEC_LABEL, container_labels
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.models import (
     Container,
@@ -124,6 +125,20 @@ def build_container_spec(
         command=app.command,
         network=network,
         autostart=app.desired == "running",
+    )
+
+
+def with_note(spec: ContainerSpec, note: str) -> ContainerSpec:
+    """Return a spec with one more note for its operator."""
+    notes = filter(None, (spec.labels[NOTE_LABEL], note))
+    return replace(spec, labels={**spec.labels, NOTE_LABEL: "; ".join(notes)})
+
+
+def unknown_user(image: Image) -> str:
+    """Return the note that nobody knows to whom new volumes are to belong."""
+    return (
+        f"the image's user `{image.user}` is not in its /etc/passwd and /etc/group, so new volumes"
+        " belong to root"
     )
 
 

@@ -80,6 +80,15 @@ class Volumes:
             await self._create(name, path, entry)
         return target
 
+    def made_empty(
+        self, entry: CreateEntry | ReplaceEntry, mounted: Mapping[str, str]
+    ) -> list[str]:
+        """Return the paths of mounted volumes that an operation made, and did not fill."""
+        if entry.header.operation == "restore":
+            return []
+        made = self._journalled(entry)
+        return [path for path, name in mounted.items() if name in made]
+
     async def make(self, entry: ReplaceEntry, volumes: Mapping[str, str]) -> None:
         """Create new volumes, by path, that the entry names; NameTaken."""
         for path, name in volumes.items():

@@ -264,6 +264,11 @@ class DryEngine:
         """Return the content of a file that is there."""
         return await self._real.read_file(container_id, path)
 
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        """Do nothing: who the user is, only the container tells."""
+        del container_id, paths, user
+        return True
+
     def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         """Return a directory that is there."""
         return self._real.archive(container_id, path)

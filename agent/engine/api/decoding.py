@@ -206,6 +206,7 @@ def image(answer: bytes, reference: str) -> Image:
         env=_environment(config.env),
         local=not came_from_registry(reference, entry.repo_digests or ()),
         volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),
+        user=config.user,
         created_at=_time(entry.created),
         architecture=entry.architecture,
         digest=digest_of(reference, entry.repo_digests or ()),

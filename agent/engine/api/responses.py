@@ -88,6 +88,7 @@ class Config(ApiObject):
     """The configuration of a container or an image."""
 
     image: str = ""
+    user: str = ""
     labels: dict[str, str] | None = None
     env: list[str] | None = None
     exposed_ports: dict[str, Any] | None = None

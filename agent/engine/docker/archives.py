@@ -31,6 +31,20 @@ class Archives:
         )
         return file_content(archive, path)
 
+    async def first_entry(self, container_id: str, path: str) -> tarfile.TarInfo:
+        """Return the entry of a file or directory itself; EngineRefused."""
+        archive = await self._client.beginning(
+            _path(container_id), query={"path": path}, most=SMALL_FILE
+        )
+        try:
+            with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+                member = opened.next()
+        except tarfile.TarError as error:
+            raise EngineRefused(f"{path} in the container cannot be read") from error
+        if member is None:
+            raise EngineRefused(f"{path} in the container cannot be read")
+        return member
+
     async def pack(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         """Yield a directory as a tar, while the engine packs it."""
         with self._budget.spent():

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from agent.engine.api import decoding
@@ -16,6 +16,7 @@ from agent.engine.docker.exec import execute
 from agent.engine.docker.host_config import host_options, restart_policy
 from agent.engine.docker.images import EngineImages
 from agent.engine.docker.networks import Networks
+from agent.engine.docker.owners import Owners
 from agent.engine.docker.states import ContainerStates
 from agent.engine.errors import (
     EndpointLeft,
@@ -83,6 +84,7 @@ class DockerEngine:
             idle_seconds=pull_idle_seconds,
         )
         self._archives = Archives(client=self._client)
+        self._owners = Owners(archives=self._archives)
         self._events = Events(client=self._client)
         self._states = ContainerStates()
         self._logs = Budget(most=MOST_LOGS, what="logs")
@@ -369,6 +371,10 @@ class DockerEngine:
     async def read_file(self, container_id: str, path: str) -> bytes:
         """Read a small regular file; a link is not followed."""
         return await self._archives.read_file(container_id, path)
+
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        """Give directories that root owns to a user of the container."""
+        return await self._owners.give(container_id, paths, user)
 
     def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         """Return a directory of it as a tar, while the engine packs it."""

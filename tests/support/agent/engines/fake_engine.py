@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from agent.engine.errors import (
@@ -322,6 +322,10 @@ class FakeEngine:
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         return file_of(self._find(container_id), path)
+
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        self._find(container_id)
+        return bool(paths) and user == "app"
 
     async def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         assert path in self._find(container_id).volumes

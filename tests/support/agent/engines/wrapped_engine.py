@@ -1,6 +1,6 @@
 """An engine that passes every call on to another one, to be changed in one of them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.models import (
@@ -87,6 +87,9 @@ class WrappedEngine:
 
     async def find_manifest(self, reference: str) -> None:
         await self.real.find_manifest(reference)
+
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        return await self.real.give(container_id, paths, user)
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         return await self.real.volume_labels(name)

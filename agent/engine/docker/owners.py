@@ -1,0 +1,71 @@
+"""The owners of directories in a container that was not started yet."""
+
+import tarfile
+from collections.abc import AsyncIterator, Collection
+
+from agent.engine.docker.archives import Archives
+from agent.engine.errors import EngineRefused
+
+# Of passwd(5) and group(5): where the number is, and in passwd that of the user's group.
+NUMBER, GROUP = 2, 3
+
+
+class Owners:
+    """Gives directories of containers to the users that run in them."""
+
+    def __init__(self, *, archives: Archives) -> None:
+        self._archives = archives
+
+    async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
+        """Give to a user the directories that root owns; return whether the user is known.
+
+        ``user`` is as in USER of a Dockerfile: ``USER[:GROUP]``, each a name or a number.
+        """
+        ids = await self._ids(container_id, user)
+        if ids is None:
+            return False
+        if ids != (0, 0):
+            for path in paths:
+                await self._give(container_id, path, ids)
+        return True
+
+    async def _give(self, container_id: str, path: str, ids: tuple[int, int]) -> None:
+        entry = await self._archives.first_entry(container_id, path)
+        if (entry.uid, entry.gid) != (0, 0):  # the image has this directory, with its owner
+            return
+        entry.name = path.strip("/")
+        entry.uid, entry.gid = ids
+        entry.uname = entry.gname = ""
+        tar = entry.tobuf(tarfile.PAX_FORMAT) + bytes(2 * tarfile.BLOCKSIZE)
+
+        async def whole() -> AsyncIterator[bytes]:
+            yield tar
+
+        await self._archives.unpack(container_id, whole())
+
+    async def _ids(self, container_id: str, user: str) -> tuple[int, int] | None:
+        """Return the numbers of a user and its group, None if a name of them is not known."""
+        name, _, group = user.partition(":")
+        entry = await self._entry(container_id, "/etc/passwd", name)
+        uid = _number(name) if entry is None else _number(entry[NUMBER])
+        if not group:
+            gid = 0 if entry is None else _number(entry[GROUP])
+        else:
+            listed = await self._entry(container_id, "/etc/group", group)
+            gid = _number(group) if listed is None else _number(listed[NUMBER])
+        return None if uid is None or gid is None else (uid, gid)
+
+    async def _entry(self, container_id: str, path: str, name: str) -> list[str] | None:
+        """Return the fields of a user or a group, by its name or by its number."""
+        try:
+            content = await self._archives.read_file(container_id, path)
+        except EngineRefused:  # it is missing, a link, or too large
+            return None
+        lines = (line.split(":") for line in content.decode("utf-8", "replace").splitlines())
+        entries = [fields for fields in lines if len(fields) > GROUP]
+        by_name = [fields for fields in entries if fields[0] == name]
+        return next(iter(by_name or [each for each in entries if each[NUMBER] == name]), None)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
