@@ -69,7 +69,9 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
 
     Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB. The
     check of its image has decided on its health ``health_seconds`` after a start, None if there is
-    no check. With ``autostart``, the engine starts it again when it ends, and at its own start.
+    no check; ``check_failure`` is why it failed last, None if it did not. It will never pass if
+    ``check_cannot_run``, as without its program. With ``autostart``, the engine starts it again
+    when it ends, and at its own start.
     """
 
     started_at: str | None
@@ -84,6 +86,8 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     created_at: str | None = None
     health_seconds: float | None = None
     autostart: bool = True
+    check_failure: str | None = None
+    check_cannot_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,8 @@ class Readiness:
             longest = self._healthy_seconds
             if container.health != "unhealthy":  # the engine reports that after the last retry
                 longest = max(longest, container.health_seconds)
+            if container.health == "unhealthy" and container.check_cannot_run:
+                longest = 0
         else:
             return True
         if failure is not None and elapsed >= longest:
@@ -147,4 +149,5 @@ class Readiness:
 def _image_failure(container: InspectedContainer) -> str | None:
     if container.health == "healthy":
         return None
-    return f"the HEALTHCHECK of its image says {container.health}"
+    failure = f" ({container.check_failure})" if container.check_failure else ""
+    return f"the HEALTHCHECK of its image says {container.health}{failure}"

@@ -207,8 +207,18 @@ def _message(
         or crashes
         or _restarts(container)
         or app.message
+        or _unhealthy(app, container)
         or note
     )
+
+
+def _unhealthy(app: App, container: Container | None) -> str | None:
+    """Return why the check of an image fails; only an inspect has its output."""
+    if app.health is not None or container is None or container.health != "unhealthy":
+        return None
+    failure = container.check_failure if isinstance(container, InspectedContainer) else None
+    detail = f": {failure}" if failure else ""
+    return f"unhealthy: the HEALTHCHECK of its image fails{detail}"
 
 
 def _restarts(container: Container | None) -> str | None:

@@ -40,6 +40,8 @@ HEALTH: Mapping[str, Health] = {
     "healthy": "healthy",
     "unhealthy": "unhealthy",
 }
+LONGEST_CHECK_OUTPUT = 512
+NO_PROGRAM = re.compile(r"executable file not found|no such file or directory|exec failed")
 NANOSECONDS = 10**9
 CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # a range of ports, which an image may hold, is ignored
@@ -159,10 +161,35 @@ def inspected(answer: bytes) -> InspectedContainer:
         created_at=_time(entry.created),
         health=_health(state.status, state.health.status if state.health else ""),
         health_seconds=_health_seconds(config.healthcheck),
+        check_failure=_check_failure(state),
+        check_cannot_run=_check_cannot_run(state),
         network=host.network_mode,
         networks=_connected(entry.network_settings.networks),
         volumes=_mounted(entry.mounts),
         autostart=host.restart_policy.name not in ("", "no"),
+    )
+
+
+def _last_check(state: responses.State) -> responses.CheckResult | None:
+    results = state.health.log if state.health and state.status == "running" else None
+    return results[-1] if results else None
+
+
+def _check_failure(state: responses.State) -> str | None:
+    last = _last_check(state)
+    if last is None or last.exit_code == 0:
+        return None
+    said = " ".join(last.output.split())[:LONGEST_CHECK_OUTPUT]
+    return f"exit code {last.exit_code}{f': {said}' * bool(said)}"
+
+
+def _check_cannot_run(state: responses.State) -> bool:
+    last = _last_check(state)
+    if last is None:
+        return False
+    # A shell exits with these codes where the engine itself finds no program.
+    return last.exit_code in (126, 127) or (
+        last.exit_code == -1 and NO_PROGRAM.search(last.output) is not None
     )
 
 

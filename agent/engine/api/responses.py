@@ -56,10 +56,18 @@ class Listed(ApiObject):
     network_settings: ListedNetworks = msgspec.field(default_factory=ListedNetworks)
 
 
+class CheckResult(ApiObject):
+    """What one check has found."""
+
+    exit_code: int = 0
+    output: str = ""
+
+
 class Health(ApiObject):
     """What the check of a container's image has found."""
 
     status: str = ""
+    log: list[CheckResult] | None = None
 
 
 class HealthCheck(ApiObject):

@@ -194,6 +194,40 @@ async def test_an_update_to_an_image_that_dies_after_two_seconds_leaves_the_old_
     assert len(containers_of(docker_client, record["name"])) == 1
 
 
+CHECKS_WITHOUT_PROGRAM = {
+    "exec": 'HEALTHCHECK --interval=1s --timeout=5s --retries=2 CMD ["/no/such-program"]',
+    "shell": "HEALTHCHECK --interval=1s --timeout=5s --retries=2 CMD no-such-program",
+}
+
+
+@pytest.mark.real
+@pytest.mark.engines
+@pytest.mark.parametrize("form", CHECKS_WITHOUT_PROGRAM)
+async def test_a_check_of_an_image_whose_program_is_missing_ends_an_update_with_its_output(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient, form: str
+) -> None:
+    async with in_process_agent(
+        tmp_path, engine_url, settle_seconds=0, healthy_seconds=3600
+    ) as agent:
+        record = await agent.create(busybox_image)
+        check = CHECKS_WITHOUT_PROGRAM[form]
+        with derived_image(docker_client, busybox_image, check) as image:
+            answer = await agent.ask("PUT", f"/{record['name']}", {"image": image})
+
+            assert answer.status == 409
+            assert "no-such-program" in answer.json["message"].replace("no/such", "no-such")
+            created = await agent.create(image)
+            unhealthy = await agent.until(created["name"], healthy=False)
+            assert unhealthy["message"].startswith("unhealthy: the HEALTHCHECK of its image fails:")
+            (listed,) = [
+                each
+                for each in (await agent.ask("GET", "")).json
+                if each["name"] == created["name"]
+            ]
+            assert listed["message"] == "unhealthy: the HEALTHCHECK of its image fails"
+            assert (await agent.ask("DELETE", f"/{created['name']}")).status == 200
+
+
 async def until_failed_again(client: docker.APIClient, record: dict[str, Any]) -> None:
     """Wait until the check of an image has failed for longer than a restart would wait."""
 
