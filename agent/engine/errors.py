@@ -59,6 +59,12 @@ class ImageServerUnavailable(ImageUnavailable):
     """The server of images cannot be reached, or fails."""
 
 
+class ImageServerBusy(ImageServerUnavailable):
+    """The server of images answers too many requests of this host already."""
+
+    retry_after_seconds = 60
+
+
 class PullTimeout(ImageServerUnavailable):
     """The agent gave up a pull that took too long; the engine may just have carried it out."""
 

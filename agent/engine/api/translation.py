@@ -27,6 +27,7 @@ from agent.engine.errors import (
     EngineUnavailable,
     HostPortInUse,
     ImageNotFound,
+    ImageServerBusy,
     ImageServerUnavailable,
     ImageUnavailable,
     InvalidParameter,
@@ -45,9 +46,15 @@ NO_SERVER_KNOWS = re.compile(
 SERVER_FAILS = re.compile(
     r"dial tcp|connection re(?:fused|set)|no such host|timeout|timed out|deadline exceeded"
     r"|is unreachable|no route to host|server misbehaving|x509|certificate|\bEOF\b|\btls\b"
-    r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
+    r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b",
     re.IGNORECASE,
 )
+SERVER_BUSY = re.compile(r"too ?many ?requests|status.* 429\b|rate limit", re.IGNORECASE)
+NO_LOGIN = re.compile(
+    r"unauthorized|authentication required|incorrect username|denied|no basic auth|status.* 401\b",
+    re.IGNORECASE,
+)
+LOGIN_HINT = "the login for its server is that in `docker.registries`, if there is one"
 # The engine's name of that step, and its own names of the container.
 NOT_PUBLISHED = re.compile(r"driver failed programming external connectivity on .*?\([0-9a-f]+\): ")
 # The first that is found in a text of the engine counts.
@@ -193,6 +200,10 @@ def from_pull(text: str) -> EngineError:
     error = from_text(text)
     if isinstance(error, DiskFull):
         return error
+    if SERVER_BUSY.search(text):
+        return ImageServerBusy(f"{text}; try again later; {LOGIN_HINT}")
     if SERVER_FAILS.search(text):
         return ImageServerUnavailable(text)
+    if NO_LOGIN.search(text):
+        text = f"{text}; {LOGIN_HINT}"
     return (ImageNotFound if NO_SERVER_KNOWS.search(text) else ImageUnavailable)(text)

@@ -27,6 +27,7 @@ from agent.engine.errors import (
     EngineUnavailable,
     HostPortInUse,
     ImageNotFound,
+    ImageServerBusy,
     ImageServerUnavailable,
     ImageUnavailable,
     NameInUse,
@@ -96,8 +97,9 @@ def test_the_engines_words_become_our_errors(
         ("lookup h on 127.0.0.1:53: no such host", ImageServerUnavailable),
         ("Get https://h/v2/: net/http: TLS handshake timeout", ImageServerUnavailable),
         ("received unexpected HTTP status: 503 Service Unavailable", ImageServerUnavailable),
-        ("toomanyrequests: You have reached your pull rate limit", ImageServerUnavailable),
+        ("toomanyrequests: You have reached your pull rate limit", ImageServerBusy),
         ("unauthorized: authentication required", ImageUnavailable),
+        ("received unexpected HTTP status: 429 Too Many Requests", ImageServerBusy),
         ("failed to register layer: no space left on device", DiskFull),
     ],
 )
@@ -105,6 +107,20 @@ def test_a_pull_that_fails_tells_a_server_that_fails_from_an_image_that_is_not_t
     text: str, kind: type[EngineError]
 ) -> None:
     assert type(from_pull(text)) is kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "unauthorized: authentication required",
+        "Get https://h/v2/: unauthorized: incorrect username or password",
+        "pull access denied for x, repository does not exist or may require 'docker login'",
+        "Get https://h/v2/: no basic auth credentials",
+        "toomanyrequests: You have reached your pull rate limit",
+    ],
+)
+def test_a_server_that_wants_another_login_is_reported_with_the_setting(text: str) -> None:
+    assert "`docker.registries`" in str(from_pull(text))
 
 
 def test_a_timeout_is_told_from_an_engine_that_is_not_there() -> None:
