@@ -165,6 +165,7 @@ class Image:
     local: bool
     may_be_local: bool = False
     volumes: frozenset[str] = frozenset()
+    udp_ports: frozenset[int] = frozenset()
     user: str = ""
     created_at: str | None = None
     digest: str | None = None

@@ -128,8 +128,9 @@ class ContainerManager:
         known = with_image(entry.target, image.id).image_digest
         digest = known or digest_of(entry.target.image, image.digests)
         target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
+        lost = await self._volumes.lost(target)
         app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
-        spec = await self._planner.plan(app, entry.id, name=name, image=image)
+        spec = with_note(await self._planner.plan(app, entry.id, name=name, image=image), lost)
         try:
             container_id = await self._create(entry, spec, image)
         except NoCommand as error:

@@ -10,6 +10,7 @@ from config.address import MAX_PORT
 
 SSH_PORT_LABEL = "rollcall.ssh_port"
 HTTP_PORT_LABEL = "rollcall.http_port"
+MOST_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +36,33 @@ def find_targets(app: App, image: Image, defaults: AppDefaults) -> Targets:
     """
     ssh = app.ssh_target or _port(image.labels.get(SSH_PORT_LABEL)) or defaults.ssh_port
     named = app.http_target or _port(image.labels.get(HTTP_PORT_LABEL))
-    if named is not None:
-        return Targets(ssh=ssh, http=named)
+    notes = [_udp_note(sorted(image.udp_ports))] if image.udp_ports else []
     exposed = sorted(image.tcp_ports - {ssh})
-    if len(exposed) == 1:
-        return Targets(ssh=ssh, http=exposed[0])
-    note = _note(exposed, taken=defaults.http_port) if exposed else ""
-    return Targets(ssh=ssh, http=defaults.http_port, note=note)
+    if named is None and len(exposed) == 1:
+        named = exposed[0]
+    if named is None and exposed:
+        notes.append(_choice_note(exposed, taken=defaults.http_port))
+    return Targets(ssh=ssh, http=named or defaults.http_port, note="; ".join(notes))
 
 
-def _note(exposed: list[int], *, taken: int) -> str:
-    *most, last = map(str, exposed)
+def _choice_note(exposed: list[int], *, taken: int) -> str:
     return (
-        f"the image exposes the ports {', '.join(most)} and {last}, and `http_port` leads to"
-        f" {taken}; set `http_target` to choose"
+        f"the image exposes the ports {_listed(exposed)}, and `http_port` leads to {taken}; set"
+        " `http_target` to choose"
     )
+
+
+def _udp_note(exposed: list[int]) -> str:
+    plural = "s" * (len(exposed) > 1)
+    return f"the image exposes the UDP port{plural} {_listed(exposed)}; only TCP is published"
+
+
+def _listed(ports: list[int]) -> str:
+    """Return some ports as text: the engine repeats the note in each list and each event."""
+    if len(ports) > MOST_NAMED:
+        return f"{', '.join(map(str, ports[:MOST_NAMED]))} and {len(ports) - MOST_NAMED} more"
+    *most, last = map(str, ports)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _port(text: str | None) -> int | None:

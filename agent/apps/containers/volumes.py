@@ -89,6 +89,18 @@ class Volumes:
         made = self._journalled(entry)
         return [path for path, name in mounted.items() if name in made]
 
+    async def lost(self, app: App) -> str:
+        """Return a note for volumes of an app that are gone, and will be made again, empty."""
+        gone = [
+            f"`{name}` of {path}"
+            for path, name in sorted(app.volumes.items())
+            if await self._engine.volume_labels(name) is None
+        ]
+        if not gone:
+            return ""
+        self._log.warning("volumes of an app are gone, and are made again", app=app.name, of=gone)
+        return f"somebody removed its data: the volume {', '.join(gone)} was made again, empty"
+
     async def make(self, entry: ReplaceEntry, volumes: Mapping[str, str]) -> None:
         """Create new volumes, by path, that the entry names; NameTaken."""
         for path, name in volumes.items():

@@ -44,7 +44,7 @@ LONGEST_CHECK_OUTPUT = 512
 NO_PROGRAM = re.compile(r"executable file not found|no such file or directory|exec failed")
 NANOSECONDS = 10**9
 CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
-TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # a range of ports, which an image may hold, is ignored
+EXPOSED_PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
 
 
 _LIST = msgspec.json.Decoder(list[responses.Listed])
@@ -229,7 +229,8 @@ def image(answer: bytes, reference: str) -> Image:
     return Image(
         id=entry.id,
         labels=config.labels or {},
-        tcp_ports=frozenset(filter(None, map(_tcp_port, config.exposed_ports or ()))),
+        tcp_ports=_exposed(config.exposed_ports or (), "tcp"),
+        udp_ports=_exposed(config.exposed_ports or (), "udp"),
         env=_environment(config.env),
         local=not came_from_registry(reference, entry.repo_digests or ()),
         volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),
@@ -274,9 +275,11 @@ def disk_usage(answer: bytes) -> DiskUsage:
     )
 
 
-def _tcp_port(exposed: str) -> int | None:
-    number = int(exposed.removesuffix("/tcp")) if TCP_PORT.fullmatch(exposed) else 0
-    return number if 1 <= number <= MAX_PORT else None
+def _exposed(ports: Iterable[str], protocol: str) -> frozenset[int]:
+    """Return the exposed ports of a protocol; a range, which an image may hold, is ignored."""
+    split = (EXPOSED_PORT.fullmatch(each) for each in ports)
+    found = {int(each[1]) for each in split if each is not None and each[2] == protocol}
+    return frozenset(number for number in found if 1 <= number <= MAX_PORT)
 
 
 def _volume_path(declared: str) -> str | None:

@@ -143,3 +143,21 @@ async def test_a_failed_app_that_is_started_at_last_gets_its_kept_data(tmp_path:
         await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
 
         assert (await apps.start("web", ASKER)).volumes == kept
+
+
+@pytest.mark.slow
+async def test_a_volume_that_somebody_removed_is_made_again_with_a_note(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with apps_of(tmp_path, engine) as apps:
+        await create(apps)
+        engine.state.containers.clear()
+        engine.state.volumes.clear()
+
+        await apps.start("web", ASKER)
+
+        noted = (await apps.get("web")).message
+        assert noted == (
+            f"note: somebody removed its data: the volume `{FIRST}` of /srv was made again, empty"
+        )
+        await apps.rebuild("web", ASKER)
+        assert (await apps.get("web")).message is None

@@ -44,3 +44,27 @@ def test_where_several_others_are_exposed_the_note_says_which_was_taken(exposed:
     others = " and ".join(map(str, sorted(exposed - {22})))
     assert targets.http == 8000
     assert f"exposes the ports {others}, and `http_port` leads to 8000" in targets.note
+
+
+def noted(tcp: set[int], udp: set[int]) -> str:
+    image = Image(
+        id="i",
+        labels={},
+        tcp_ports=frozenset(tcp),
+        udp_ports=frozenset(udp),
+        env={},
+        local=True,
+    )
+    return find_targets(APP, image, AppDefaults()).note
+
+
+def test_udp_ports_are_noted_as_not_published() -> None:
+    assert noted({3000}, {53}) == "the image exposes the UDP port 53; only TCP is published"
+    assert noted({3000, 9000}, {53, 443}).startswith("the image exposes the UDP ports 53 and 443;")
+
+
+def test_of_many_ports_the_note_names_a_few() -> None:
+    note = noted(set(range(1, 65536)), set(range(1, 65536)))
+
+    assert "1, 2, 3, 4, 5, 6, 7, 8 and 65526 more" in note
+    assert len(note) < 300
