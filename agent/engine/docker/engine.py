@@ -346,7 +346,9 @@ class DockerEngine:
             stream = self._client.stream("GET", path, query=query, idle_seconds=idle)
             async with aclosing(stream) as chunks:
                 async for chunk in chunks:
-                    for content in frames.contents(chunk):
+                    # Each line is a frame: one by one, they would take a task and a write each.
+                    content = b"".join(frames.contents(chunk))
+                    if content:
                         yield content
 
     async def execute(

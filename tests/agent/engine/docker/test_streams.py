@@ -202,6 +202,21 @@ async def test_the_engine_waits_for_a_reader_who_takes_nothing(
     await hung_up.wait()
 
 
+async def test_many_short_lines_of_a_log_come_in_few_pieces(fake: FakeDockerApi) -> None:
+    engine, lines = DockerEngine(url=fake.url, timeout_seconds=30), 20_000
+    log = b"".join(frame(b"a short line\n") for _ in range(lines))
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=log)
+
+    fake.handle(LOGS, answer)
+    pieces = [piece async for piece in engine.logs("a", tail=None, since=None, follow=False)]
+
+    assert b"".join(pieces) == b"a short line\n" * lines
+    assert len(pieces) < lines / 100
+    await engine.close()
+
+
 @pytest.mark.slow
 async def test_a_log_whose_engine_does_not_begin_or_not_go_on_is_given_up(
     fake: FakeDockerApi,

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
-FIRST_SCHEMA = 8  # test_upgrade.py has those before
+FIRST_SCHEMA = 8
 SCHEMAS = [f"schema_{version}" for version in range(FIRST_SCHEMA, SCHEMA_VERSION + 1)]
 NOW = "recorded now"
 RUNNING, DOWN = ("shop", "web"), ("by-hand", "stopped")
