@@ -42,6 +42,11 @@ def engine_ids(client: docker.APIClient) -> dict[str, str]:
     return ids
 
 
+def build_shop(client: docker.APIClient) -> None:
+    """Build the image of the apps."""
+    build(client, SHOP, SHOP_DOCKERFILE, {"bin/chpasswd": CHPASSWD, "etc/passwd": PASSWD})
+
+
 class EarlierHost:
     """Makes what a version had made, whose ``recorded`` folder is named after its schema.
 
@@ -59,8 +64,7 @@ class EarlierHost:
 
     def make(self) -> None:
         """Make the volumes, the containers, which are not started, and the state directory."""
-        files = {"bin/chpasswd": CHPASSWD, "etc/passwd": PASSWD}
-        build(self._client, SHOP, SHOP_DOCKERFILE, files)
+        build_shop(self._client)
         for volume in self._read("volumes.json"):
             self._client.create_volume(volume["Name"], labels=volume["Labels"])
         text = (self._recorded / "agent.sql").read_text("utf-8")

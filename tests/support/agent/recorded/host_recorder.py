@@ -24,15 +24,13 @@ from tests.support.agent.recorded.earlier_host import (
     IDS,
     RECORDED,
     SHOP,
-    EarlierHost,
+    build_shop,
     engine_ids,
 )
 from tests.support.agent.recording_proxy import recording_proxy
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.ports import FreePorts
 
-# Its apps have volumes without a name, which the next version took over.
-BEGINNING = RECORDED / "schema_3"
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
 CREATION = re.compile(
     rb"POST /v[0-9.]+/containers/create[^\r\n]* HTTP/1\.1\r\n(?:[^\r\n]+\r\n)*?"
@@ -63,23 +61,23 @@ def _make(dockerd: Dockerd, url: str, place: Path) -> None:
         closing(dockerd.client()) as client,
         Daemons(folder=place / "daemons", free_port=free_port) as daemons,
     ):
-        host = EarlierHost(BEGINNING, client, place / "state")
-        host.make()
-        client.start(host.containers["web"])
-        agent = daemons.agent(engine=url, apps=SETTINGS, store=f"sqlite:///{host.database}")
+        build_shop(client)
+        (place / "state").mkdir(mode=0o700)
+        store = f"sqlite:///{place}/state/agent.db"
+        agent = daemons.agent(engine=url, apps=SETTINGS, store=store)
         until(lambda: agent.ask("GET", "/v1/apps").ok, "the apps", within=FOUND_SECONDS)
         _make_apps(agent, client)
 
 
 def _make_apps(agent: Daemon, client: docker.APIClient) -> None:
-    for name in ("by-hand", "failed", "plain", "stopped"):
-        _ask(agent, "DELETE", f"/{name}")
-    _ask(agent, "PUT", "/web", {"env": {"TOKEN": "other"}})
-    for number, name in enumerate(("shop", "stopped", "by-hand")):
+    for number, name in enumerate(("shop", "stopped", "by-hand", "web")):
         ports = {"ssh_port": 21011 + number, "http_port": 22011 + number}
         body = {"name": name, "image": SHOP, "memory": 32, "cpu": 50, "pull": "missing"}
         _ask(agent, "POST", "", body | ports | {"data": ["/srv", "/uploads"]})
         _ask(agent, "PUT", f"/{name}/keys", "correct horse: battery")
+    _ask(agent, "PUT", "/web", {"env": {"TOKEN": "other"}})
+    _ask(agent, "POST", "", {"name": "kept", "image": SHOP, "memory": 32, "data": ["/srv"]})
+    _ask(agent, "DELETE", "/kept?keep_data=true")
     check = {"command": ["/bin/sh", "-c", "exit 0"]}
     changes = {"env": {"TOKEN": "s3cret"}, "description": "Shop", "health": check}
     _ask(agent, "PUT", "/shop", changes)
