@@ -4,15 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, HELPER_LABEL
+from agent.apps.ownership.labels import APP_LABEL, HELPER_LABEL, HELPS
 from agent.engine.models import Container
 from agent.model import NewApp
-from agent.state.store import Store
-from tests.support.agent.database.transactions import stored
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -56,33 +53,7 @@ async def test_a_look_that_finds_nothing_to_do_lists_containers_and_volumes_once
 
         async def has_looked() -> bool:
             # A look ends with the containers by which data is read.
-            looks = engine.lists[HELPER_LABEL]
+            looks = engine.lists[f"{HELPER_LABEL}={HELPS}"]
             return looks >= 3 and engine.lists["volumes"] == engine.lists[APP_LABEL] == looks
 
         await async_until(has_looked)
-
-
-@pytest.mark.slow
-async def test_volumes_of_an_earlier_version_are_not_listed_one_by_one(tmp_path: Path) -> None:
-    fake = FakeEngine()
-    async with running_apps(tmp_path, fake, LogCapture(), defaults=AT_ONCE) as apps:
-        for name in ("blog", "shop"):
-            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
-    for labels in fake.state.volumes.values():
-        del labels[AGENT_LABEL]
-    store = Store(tmp_path / "agent.db")
-    for app in (await store.open()).apps:
-        await store.write(stored(msgspec.structs.replace(app, volumes={})))
-    await store.close()
-
-    engine = ListingEngine(fake)
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-
-        async def has_looked() -> bool:
-            return engine.lists[HELPER_LABEL] > 0
-
-        await async_until(has_looked)
-        assert engine.lists["volume users"] == 0
-        assert apps.foreign() == ()
-        assert await apps.delete("shop", ASKER) is None
-    assert set(fake.state.volumes) == {"rollcall-blog"}

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
-from agent.apps.ownership.labels import HELPER_LABEL
+from agent.apps.ownership.labels import HELPER_LABEL, HELPS
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container, InspectedContainer
@@ -29,7 +29,7 @@ class ObservedEngine(FakeEngine):
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
         # A look ends with the containers by which data is read.
-        self.looks += label == HELPER_LABEL
+        self.looks += label == f"{HELPER_LABEL}={HELPS}"
         return await super().containers(label=label, seconds=seconds)
 
     async def look_again(self) -> None:
