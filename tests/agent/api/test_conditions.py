@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
-from agent.engine.errors import DiskFull, ImageServerUnavailable
+from agent.engine.errors import DiskFull, ImageServerBusy, ImageServerUnavailable
 from agent.engine.models import PullProgress
 from agent.model import AppChanges, NewApp
 from httpd.metrics import new_metrics
@@ -50,13 +50,15 @@ WITHOUT_APP = {("POST", "/v1/apps")}
 
 
 class OfflineEngine(FakeEngine):
-    """An engine whose images come from a server, which it cannot reach."""
+    """An engine whose images come from a server, whose pulls fail with an error of this type."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[ImageServerUnavailable]) -> None:
         super().__init__()
+        self._error = error
         for reference in (IMAGE, OTHER_IMAGE):
             image = fake_image(IMAGE_IDS[reference])
-            self.tag(reference, replace(image, local=False, digest=f"app@sha256:{image.id}"))
+            digest = f"app@sha256:{image.id}"
+            self.tag(reference, replace(image, local=False, digest=digest, digests=(digest,)))
 
     def lose_images(self) -> None:
         """Remove the images."""
@@ -66,7 +68,7 @@ class OfflineEngine(FakeEngine):
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         del progress
-        raise ImageServerUnavailable(f"the server of {reference} cannot be reached")
+        raise self._error(f"the server of {reference} sends nothing")
 
 
 def documented(status: int) -> list[tuple[str, str]]:
@@ -175,19 +177,32 @@ async def test_beside_another_change_of_the_app_it_is_409(tmp_path: Path) -> Non
     assert found == dict.fromkeys(operations, 409)
 
 
-@pytest.mark.parametrize("operation", documented(502), ids=" ".join)
-async def test_without_the_server_of_an_image_that_is_gone_it_is_502(
-    tmp_path: Path, operation: tuple[str, str]
-) -> None:
-    engine = OfflineEngine()
-    async with api_over(engine, tmp_path) as (apps, base_url):
+async def answer_without_images(
+    folder: Path, error: type[ImageServerUnavailable], operation: tuple[str, str]
+) -> int:
+    """Return the status of an operation that needs an image, whose pull fails with this error."""
+    engine = OfflineEngine(error)
+    async with api_over(engine, folder) as (apps, base_url):
         await create(apps)
         engine.lose_images()
         if operation != ("PUT", APP):  # which pulls nothing for an app without a container
             engine.state.containers.clear()
         found = await answers(base_url, [operation])
+    return found[operation]
 
-    assert found == {operation: 502}
+
+@pytest.mark.parametrize("operation", documented(502), ids=" ".join)
+async def test_without_the_server_of_an_image_that_is_gone_it_is_502(
+    tmp_path: Path, operation: tuple[str, str]
+) -> None:
+    assert await answer_without_images(tmp_path, ImageServerUnavailable, operation) == 502
+
+
+@pytest.mark.parametrize("operation", documented(429), ids=" ".join)
+async def test_while_the_server_of_an_image_limits_the_pulls_it_is_429(
+    tmp_path: Path, operation: tuple[str, str]
+) -> None:
+    assert await answer_without_images(tmp_path, ImageServerBusy, operation) == 429
 
 
 @pytest.mark.real("mount")
