@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout
 from structlog.testing import LogCapture
 
+from agent.apps.defaults import AppDefaults
 from agent.apps.metrics.usage_history import AppUsage, UsageSamples
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
@@ -56,11 +58,11 @@ async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
 
 
 @asynccontextmanager
-async def running_agent(folder: Path) -> AsyncIterator[Agent]:
+async def running_agent(folder: Path, defaults: AppDefaults = AT_ONCE) -> AsyncIterator[Agent]:
     log, keyring = LogCapture(), Keyring([*KEYS, (fingerprint(SHOP), SHOP_CALLER)])
     wrapped = structlog.wrap_logger(None, processors=[log])
     async with (
-        running_apps(folder, FakeEngine(), log, defaults=AT_ONCE) as apps,
+        running_apps(folder, FakeEngine(), log, defaults=defaults) as apps,
         served(apps, new_metrics(), wrapped, keyring=keyring, usage=USAGE) as base_url,
         ClientSession(base_url, timeout=ClientTimeout(total=60)) as session,
     ):
@@ -156,6 +158,21 @@ async def test_it_gets_only_ports_from_which_the_agent_picks(agent: Agent) -> No
     back = await agent.ask("PUT", "/v1/apps/shop/rollback", {"revision": 2})
     assert back[0] == 403
     assert (await agent.apps.get("shop")).http_port == own
+
+
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+async def test_it_gets_only_images_that_the_agent_allows(tmp_path: Path, query: str) -> None:
+    other = "registry.example.com/shop:1"
+    defaults = replace(AT_ONCE, allowed_images=("docker.io/library/",))
+    async with running_agent(tmp_path, defaults) as agent:
+        for method, path, body in (
+            ("POST", "/v1/apps", {"name": "shop-3", "image": other}),
+            ("PUT", "/v1/apps/shop", {"image": other}),
+        ):
+            status, answer = await agent.ask(method, f"{path}{query}", body)
+            assert status == 403
+            assert answer["message"].startswith(f"the image `{other}` is not allowed; ")
+        assert (await agent.apps.get("shop")).image == IMAGE
 
 
 async def test_it_sets_no_label_that_makes_another_host_a_target(agent: Agent) -> None:
