@@ -149,6 +149,8 @@ def update(
     Examples:
         rollcall app update web-1/shop --memory 1G
 
+        rollcall app update web-1/shop --env MODE=live --unset-env DEBUG
+
     """
     named = app_name(app)
     given = {
