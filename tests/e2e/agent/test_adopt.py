@@ -72,7 +72,7 @@ def adopting_nobody_lists_what_there_is(agent: Daemon, whose: str, app: str) -> 
     listed = run_command("rollcall-agent", agent, "adopt")
     assert (listed.returncode, listed.stdout) == (2, "")
     assert f"  rollcall-agent adopt {whose}    # {app}\n" in listed.stderr
-    assert "  rollcall-agent adopt --all    # all others and" in listed.stderr
+    assert "  rollcall-agent adopt --all    # all others\n" in listed.stderr
     both = run_command("rollcall-agent", agent, "adopt", "--all", whose)
     assert (both.returncode, "not allowed with" in both.stderr) == (2, True)
     shown = run_command("rollcall-agent", agent, "status").stdout

@@ -8,7 +8,6 @@ from typing import Any
 
 import docker
 import docker.types
-import msgspec
 import pytest
 
 from agent.apps.containers.data import volume_name
@@ -16,7 +15,6 @@ from dev.waiting import until
 from tests.support.agent.containers import containers_of, derived_image, run_in_container
 from tests.support.agent.kills.subject import image_id
 from tests.support.daemons import Daemon, Daemons
-from tests.support.e2e.commands import SOON_SECONDS, run_command
 
 pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 
@@ -229,77 +227,6 @@ def test_only_image_and_rebuild_bring_a_new_version_of_an_image(
         docker_client.remove_image(tag, force=True)
 
     assert (by_env, by_port, by_rebuild) == (first, first, second)
-
-
-def made_before(client: docker.APIClient, name: str, image: str, ports: tuple[int, int]) -> None:
-    """Make an app as a version with one volume for an app did: its container, and that volume."""
-    client.create_volume(volume_name(name), labels={"rollcall.app": name})
-    label = {
-        "image": image,
-        "ssh_port": ports[0],
-        "http_port": ports[1],
-        "description": "",
-        "created_at": "2026-01-31T12:00:00Z",
-        "labels": [],
-        "env": [],
-    }
-    host = client.create_host_config(
-        port_bindings={22: ("127.0.0.1", ports[0]), 8000: ("127.0.0.1", ports[1])},
-        mounts=[docker.types.Mount("/srv", volume_name(name))],
-        cpu_period=100_000,
-        cpu_quota=50_000,
-        mem_limit=32 << 20,
-        memswap_limit=32 << 20,
-        restart_policy={"Name": "unless-stopped"},
-    )
-    container = client.create_container(
-        image,
-        name=name,
-        labels={
-            "rollcall.app": name,
-            "rollcall.agent": "9eeb83c973a62d71",
-            "rollcall.change": "b1c8b058d0f299db",
-            "rollcall.spec": msgspec.json.encode(label).decode(),
-        },
-        ports=[22, 8000],
-        host_config=host,
-    )["Id"]
-    client.start(container)
-
-
-def adopted(host: Host) -> set[str]:
-    """Let the agent take over the app, which it does not know; return the volumes that tell so."""
-    assert host.agent.ask("GET", host.path).status_code == 404
-    done = run_command("rollcall-agent", host.agent, "adopt", "--all")
-    assert done.returncode == 0, done.stderr
-    until(lambda: host.agent.ask("GET", host.path).ok, host.path, within=SOON_SECONDS)
-    return {each for each in host.volumes() if each.startswith("rollcall-adopted-")}
-
-
-def test_an_app_of_a_version_before_whose_state_is_lost_is_adopted_with_all_its_files(
-    host: Host, images: Mapping[str, str]
-) -> None:
-    before = host.volumes()
-    made_before(host.client, host.name, images["both"], (20_996, 20_997))
-    before |= adopted(host)
-    assert host.ask("GET")["state"] == "running"
-    paths = ("/srv", "/data", "/cache")
-    host.write(*paths)
-
-    first = host.ask("PUT", "", {"env": {"A": "1"}})
-    assert host.files(*paths) == list(paths)
-    host.ask("PUT", "/rebuild")
-    host.ask("PUT", "", {"image": images["none"]})
-
-    assert host.files(*paths) == list(paths)
-    assert first["volumes"]["/srv"] == volume_name(host.name)
-    assert host.volumes() - before == set(first["volumes"].values())
-    assert len(containers_of(host.client, host.name)) == 1
-    host.ask("DELETE", "?keep_data=true")
-    assert host.create(images["both"]).status_code == 201
-    assert host.files(*paths) == list(paths)
-    host.ask("DELETE")
-    assert host.volumes() == before
 
 
 @pytest.mark.engines
