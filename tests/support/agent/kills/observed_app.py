@@ -174,9 +174,15 @@ class ObservedApp:
 
     def readers(self) -> list[dict[str, Any]]:
         """List the containers by which the app's data is read."""
-        label = {"label": f"rollcall.reads={self.name}"}
-        found: list[dict[str, Any]] = self.client.containers(all=True, filters=label)
-        return found
+        label = {"label": "rollcall.reads=yes"}
+        return [
+            container
+            for container in self.client.containers(all=True, filters=label)
+            if any(self._has_volume(mount) for mount in container["Mounts"])
+        ]
+
+    def _has_volume(self, mount: Mapping[str, Any]) -> bool:
+        return str(mount.get("Name", "")).startswith(f"rollcall-{self.name}")
 
     def delete(self) -> None:
         """Remove the containers and the volumes."""
