@@ -127,7 +127,7 @@ def test_a_hosts_renewed_certificate_that_is_no_good_is_told_while_the_old_one_g
     )
 
 
-def test_a_host_without_a_certificate_is_told_what_is_missing(
+def test_a_host_without_a_certificate_that_counts_is_told_why(
     daemons: Daemons, authority: Authority, tmp_path: Path
 ) -> None:
     registry = mutual(daemons, authority)
@@ -136,9 +136,12 @@ def test_a_host_without_a_certificate_is_told_what_is_missing(
     bare = host(daemons, registry, authority, "web-1")
     other = host(daemons, registry, authority, "web-2", **shown(stranger))
 
-    for agent in (bare, other):
-        refused = until_state(agent, registry.base_url, "certificate_refused")
-        assert "`certificate` and `certificate_key`" in refused["reason"]
+    reasons = {
+        bare: "`certificate` and `certificate_key`",
+        other: "is of a CA that is not in its `client_ca`",
+    }
+    for agent, reason in reasons.items():
+        assert reason in until_state(agent, registry.base_url, "certificate_refused")["reason"]
     assert nodes(registry) == {}
 
 
