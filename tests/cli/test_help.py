@@ -205,7 +205,18 @@ def test_an_image_with_a_path_is_no_app_on_a_host(
     assert capsys.readouterr().err == ""
 
 
-READ_ONLY = {"nodes", "node", "watch", "targets", "services", "doctor", "apps", "rollouts", "diff"}
+READ_ONLY = {
+    "nodes",
+    "node",
+    "watch",
+    "targets",
+    "services",
+    "doctor",
+    "apps",
+    "rollouts",
+    "diff",
+    "agent-key",
+}
 
 
 def test_no_guess_changes_anything(tmp_path: Path) -> None:

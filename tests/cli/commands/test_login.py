@@ -175,7 +175,7 @@ async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(
         # As the steps of errors name them.
         (("--ca", "FILE"), "--ca: there is no file "),
         (("--key-file", "FILE"), "--key-file: there is no file "),
-        (("--agent-key-file", "FILE"), "--agent-key-file: there is no file "),
+        (("--agent-key-file", "FILE"), "--agent-key-file has no {hostname} in its path"),
     ],
 )
 async def test_a_context_is_not_changed_by_too_little_or_too_much(

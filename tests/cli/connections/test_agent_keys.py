@@ -94,7 +94,7 @@ async def test_a_context_without_keys_of_agents_contacts_none_and_says_what_to_s
             ran = await rollcall("--context", "test", *command)
             assert (ran.status, ran.out) == (2, ""), command
             assert "the context has no key for agents" in ran.err
-            assert f"next: {step}" in ran.err
+            assert f"advice: {step}" in ran.err
         doctor = await rollcall("--context", "test", "doctor", "-o", "json")
 
     (warning,) = [each for each in doctor.json() if each["check"] == "agents"]
