@@ -62,9 +62,9 @@ async def test_a_few_hosts_are_asked_for_by_name(
         seen.append(request.raw_path)
         if request.path == "/nodes":
             return web.json_response([node(f"web-{number}") for number in range(1, 41)])
-        return web.json_response(node(request.path.removeprefix("/nodes/")))
+        return web.json_response([node(request.path.removeprefix("/nodes/"))])
 
-    rollcall.use(registry=await http_server(answer), allow_plain=["127.0.0.1"], agent_key="same")
+    rollcall.use(registry=await http_server(answer), allow_plain=["127.0.0.1"])
     rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
     await rollcall("apps", *arguments)
 
