@@ -17,8 +17,8 @@ pip install --quiet --no-index --find-links /wheels /source
 cd /root
 python --version
 rollcall --version
-printf %032d 7 | tr 0-6 a-g >ops.key
-printf %032d 8 | tr 0-7 g-n >node.secret
+echo ops-key-0123456789abcdef >ops.key
+echo node-secret-0123456789abcdef >node.secret
 cat >registry.yml <<END
 store: sqlite:////root/registry.db
 keys: [{name: ops, file: ops.key, allow: [read, write]}]
