@@ -35,7 +35,8 @@ class WriteAheadLog:
     writes it back without a commit. While it cannot, it leaves room on the disk for the pages by
     which the database has to grow then.
 
-    `is_blocked` is whether another program keeps a long log. Methods raise sqlite3.Error.
+    `is_blocked` is whether another program keeps a long log. Methods raise sqlite3.Error. A disk
+    that cannot be measured fails no transaction: the next one measures it again.
     """
 
     def __init__(self, database: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -49,7 +50,10 @@ class WriteAheadLog:
 
         A log that another program keeps is tried again once a second.
         """
-        bound = _bound(self._database, MAX_LOG_BYTES, MAX_SHARE_OF_DISK)
+        try:
+            bound = _bound(self._database, MAX_LOG_BYTES, MAX_SHARE_OF_DISK)
+        except OSError:
+            return False
         if log_bytes(self._database) < bound:
             self.is_blocked = False
             return False
@@ -67,8 +71,12 @@ class WriteAheadLog:
         """
         if not self.is_blocked:
             return
-        needed = self._growth(connection) + 2 * size + SPARE_BYTES
-        if _free_bytes(self._database) < needed:
+        try:
+            needed = self._growth(connection) + 2 * size + SPARE_BYTES
+            has_room = _free_bytes(self._database) >= needed
+        except OSError:
+            return
+        if not has_room:
             self.free(connection)
 
     def free(self, connection: sqlite3.Connection) -> None:
@@ -126,16 +134,16 @@ class LogWatch:
         self._database = database
         self._log = log
         self._looks = 0
-        gauge = Gauge(
+        self._gauge = Gauge(
             "rollcall_database_log_bytes",
             "Size of the write-ahead log of the daemon's database.",
             registry=metrics,
         )
-        gauge.set_function(lambda: float(log_bytes(database)))
 
     def look(self) -> None:
         """Look at the log now. Raises OSError."""
         size = log_bytes(self._database)
+        self._gauge.set(size)
         if size < _bound(self._database, LONG_LOG_BYTES, LONG_SHARE_OF_DISK):
             if self._looks >= LOOKS_TO_WARN:
                 self._log.info("database log short again", database=str(self._database))

@@ -91,7 +91,7 @@ class RecordBuilder:
         return views.with_check(record, self._findings.why_unhealthy(app, container))
 
     def full(self, app: App, container: InspectedContainer | None) -> AppView:
-        """Return the whole record, and remember what only an inspection tells of the last run."""
+        """Return the whole record, and keep what only an inspection shows of the last run."""
         if container is not None:
             self._runs.inspected(app.name, container)
         record = views.full(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from agent.engine.docker.archives import Archives
 from agent.engine.errors import EngineRefused
 
+MAX_DIGITS = 10  # of a number of 32 bits
 # Of passwd(5) and group(5): where the number is, and in passwd that of the user's group.
 NUMBER, GROUP = 2, 3
 
@@ -68,4 +69,5 @@ class Owners:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(text) if is_number else None

@@ -43,7 +43,7 @@ class CloneCheck:
         if held is not None and claimed != held and not (claimed is None and operator):
             this = "none" if claimed is None else abbreviated(claimed)
             raise CloneRefused(
-                f"{known.hostname} is the host with {AGENT_ID} {abbreviated(held)}, heard of"
+                f"{known.hostname} is the host with {AGENT_ID} {abbreviated(held)}, last seen"
                 f" {seconds:.0f} s ago from {known.address}; this one has {this}. Give one of them"
                 " another hostname; if the first is gone, wait until it is stale or delete it"
             )
@@ -52,7 +52,7 @@ class CloneCheck:
             raise CloneRefused(
                 f"{known.hostname} runs twice with the same {AGENT_ID} {abbreviated(held)}: another"
                 f" instance of its agent replaced this one, which posts from {source.address}, and"
-                f" was heard of {seconds:.0f} s ago from {known.address}. One machine is a copy of"
+                f" was last seen {seconds:.0f} s ago from {known.address}. One machine is a copy of"
                 " the other: give it another hostname and another /etc/machine-id"
             )
 

@@ -1,4 +1,4 @@
-"""Nodes in the order in which they were last heard of."""
+"""Nodes in the order in which they were last seen."""
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Linked)
 
 
 class AgeOrder(Generic[T]):
-    """Nodes in the order in which they were last heard of, as a linked list.
+    """Nodes in the order in which they were last seen, as a linked list.
 
     A node moves to the end at each heartbeat. That touches its neighbours alone, which are heard of
     at about the same time, so that they are in the processor's cache also among a million nodes. A

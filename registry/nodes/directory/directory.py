@@ -1,4 +1,4 @@
-"""Every node in memory: by hostname, by the time it was last heard of, and as it is shown."""
+"""Every node in memory: by hostname, by the time it was last seen, and as it is shown."""
 
 import re
 import sys
@@ -204,11 +204,11 @@ class Directory:
         return len(self._entries)
 
     def fresh(self) -> AgeOrder[Entry]:
-        """Return the nodes that are not marked as stale, the one not heard of for longest first."""
+        """Return the nodes that are not marked as stale, the one silent for longest first."""
         return self._fresh
 
     def stage(self, stage: int) -> AgeOrder[Entry]:
-        """Return the nodes in a stage, the one not heard of for longest first."""
+        """Return the nodes in a stage, the one silent for longest first."""
         return self._stages[stage]
 
     def get(self, hostname: str) -> Entry | None:
@@ -267,7 +267,7 @@ class Directory:
     def heard_before(
         self, times: Sequence[tuple[Entry, float]], stage_of: Callable[[float], int]
     ) -> list[Entry]:
-        """Record when hosts were heard of elsewhere; return those that are stale no more.
+        """Record when hosts were seen elsewhere; return those that are stale no more.
 
         A node reaches no later stage by that: this is left to `advance`, which is published.
         """
@@ -292,7 +292,7 @@ class Directory:
             yield from order.heard_until(time)
 
     def advance(self, entry: Entry) -> None:
-        """Move a host on to the next stage; it is the one there that was last heard of first."""
+        """Move a host on to the next stage; it is the one there that was last seen first."""
         self._stages[entry.stage].remove(entry)
         entry.stage += 1
         self._stages[entry.stage].insert([entry])

@@ -44,15 +44,15 @@ class Freshness:
         return self.expire_after / 24
 
     def is_stale(self, heard: float, now: float) -> bool:
-        """Return whether a node last heard of at `heard` is stale or expired at `now`."""
+        """Return whether a node last seen at `heard` is stale or expired at `now`."""
         return now - heard >= self.stale_after
 
     def stage_of(self, heard: float, now: float) -> int:
-        """Return the stage of a node last heard of at `heard`."""
+        """Return the stage of a node last seen at `heard`."""
         return sum(each(heard, now) for each in (self.is_stale, self.is_due_soon, self.is_expired))
 
     def is_due_soon(self, heard: float, now: float) -> bool:
-        """Return whether a node last heard of at `heard` is due, or will be within a window."""
+        """Return whether a node last seen at `heard` is due, or will be within a window."""
         return self.expire_after > 0 and now - heard >= self.expire_after - self.window
 
     def is_held_long_enough(self, heard: float, now: float) -> bool:
@@ -60,7 +60,7 @@ class Freshness:
         return now - heard >= MAX_HOLD * self.expire_after
 
     def is_expired(self, heard: float, now: float) -> bool:
-        """Return whether a node last heard of at `heard` is due to expire at `now`.
+        """Return whether a node last seen at `heard` is due to expire at `now`.
 
         Nothing expires until the registry has run for `stale_after`, so that every living host
         had the time to report.

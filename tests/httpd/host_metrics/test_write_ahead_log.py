@@ -1,12 +1,14 @@
 """The size of a database's log is shown, and one that stays long is logged."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from structlog import wrap_logger
 from structlog.testing import CapturingLogger
 
-from httpd.host_metrics.write_ahead_log import MIB, LogWatch
+from httpd.host_metrics.write_ahead_log import MIB, LogWatch, WriteAheadLog
 
 
 def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_path: Path) -> None:
@@ -27,3 +29,11 @@ def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_pat
     ]
     assert lines.calls[0].kwargs["mebibytes"] == 100
     assert metrics.get_sample_value("rollcall_database_log_bytes") == MIB
+
+
+def test_a_disk_that_cannot_be_measured_fails_no_transaction(tmp_path: Path) -> None:
+    log = WriteAheadLog(tmp_path / "gone" / "a.db")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert not log.shorten(connection)
+        log.is_blocked = True
+        log.require_room(connection, MIB)

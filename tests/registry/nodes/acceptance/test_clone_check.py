@@ -49,7 +49,7 @@ async def test_both_addresses_are_told() -> None:
         message = (await report(registry, "first")).json()["message"]
 
         assert "posts from 127.0.0.1" in message
-        assert "heard of 0 s ago from 192.0.2.7" in message
+        assert "last seen 0 s ago from 192.0.2.7" in message
         assert nodes.unavailable_reason is None
 
 
