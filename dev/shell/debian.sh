@@ -35,7 +35,7 @@ fi
 if [ "$1" = test ]; then
     have lintian || need lintian
     have git || need git
-    have chromium || need chromium
+    have chromium-headless-shell || need chromium-headless-shell
     have man || need man-db
     have pipx || need pipx
     have zsh || need zsh

@@ -24,7 +24,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.real("make", "setsid", "curl", "prometheus", "chromium")
+@pytest.mark.real("make", "setsid", "curl", "prometheus", "chromium-headless-shell")
 @pytest.mark.page("README.md")
 def test_each_command_and_page_works_in_its_order(page: Page, make_run: MakeRun) -> None:
     make_run.follow(page, before=MAKE, checks=CHECKS)

@@ -19,7 +19,7 @@ from tests.support.browser.tabs import Tabs, heap_mib, overflows, serious_findin
 from tests.support.requirements import need
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 HEAD = "<!doctype html><html lang=en><title>t</title><link rel=icon href='data:,'><main><h1>t</h1>"
 SCRIPT = {"/s.js": "document.body.append(document.createElement('p'));"}
 BROKEN = {"/broken.js"}  # the connection is closed without an answer

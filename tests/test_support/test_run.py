@@ -115,7 +115,7 @@ def _pytest(
     "statement",
     [
         "pytestmark = pytest.mark.slow",
-        'pytestmark = pytest.mark.real("chromium")',
+        'pytestmark = pytest.mark.real("chromium-headless-shell")',
         "pytestmark = [pytest.mark.long(1), pytest.mark.real]",
         "pytestmark = [\n    pytest.mark.long(1),\n    pytest.mark.real,\n]",
     ],

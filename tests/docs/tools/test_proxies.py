@@ -26,7 +26,7 @@ from tests.support.pages import Page
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [
-    pytest.mark.real("nginx", "haproxy", "chromium"),
+    pytest.mark.real("nginx", "haproxy", "chromium-headless-shell"),
     pytest.mark.page("docs/proxies.md"),
 ]
 CLIENT = "127.0.0.2"

@@ -16,7 +16,7 @@ from tests.support.requirements import need
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Yield a browser for the tests of a module, which must not be asynchronous."""
-    need("chromium")
+    need("chromium-headless-shell")
     with running_chromium() as browser:
         yield browser
 

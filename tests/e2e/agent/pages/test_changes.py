@@ -8,7 +8,7 @@ from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs, alter
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 
 
 def carry_out(page: Page, name: str, *, then: str | None = None) -> None:

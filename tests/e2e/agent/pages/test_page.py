@@ -14,7 +14,7 @@ from tests.support.browser.tabs import Tabs, overflows, serious_findings
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
 TRICK = "<img src=x onerror=alert(1)>"
 

@@ -12,7 +12,7 @@ from tests.support.browser.tabs import Tabs, alter, overflows, reload, serious_f
 from tests.support.browser.tricks import TRICKS, assert_only_text
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
 LINES = """

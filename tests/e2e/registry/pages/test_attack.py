@@ -9,7 +9,7 @@ from tests.support.browser.tricks import TRICKS, assert_only_text, links
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 
 
 def test_no_address_of_an_agent_is_a_link_unless_of_http(daemons: Daemons, tabs: Tabs) -> None:

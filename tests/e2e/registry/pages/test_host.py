@@ -11,7 +11,7 @@ from tests.support.browser.tabs import Tabs, serious_findings
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 # As in Sweden, where dates are written as on the pages.
 SHOWN_TIME = "seconds => new Date(seconds * 1000).toLocaleString('sv')"
 AGENT_ADDRESSES = [

@@ -16,7 +16,7 @@ from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 NODES = 100_000
 PAGE = 50
 PAGES_TURNED = 20

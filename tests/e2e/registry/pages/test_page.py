@@ -20,7 +20,7 @@ from tests.support.browser.tabs import (
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
+pytestmark = [pytest.mark.real("chromium-headless-shell"), pytest.mark.page("docs/pages.md")]
 LINE = 20  # pixels
 HEIGHTS = "elements => elements.map(element => element.getBoundingClientRect().height)"
 TOPS = "elements => elements.map(element => element.getBoundingClientRect().top)"

@@ -13,7 +13,7 @@ from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemon, Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium")
+pytestmark = pytest.mark.real("chromium-headless-shell")
 STEPS = 360
 STALE_SECONDS = 5
 VIEWPORT = {"width": 1280, "height": 720}
