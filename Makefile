@@ -53,7 +53,7 @@ chaos: debian-lint .venv/installed-dev ## Let NATS servers and registries fail u
 
 screenshots: debian-test .venv/installed-dev ## Make the pictures of the pages in docs/pictures/ anew
 	@mkdir -p docs/pictures
-	@ROLLCALL_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -m pytest tests/e2e -k test_pictures_are_made -q
+	@ROLLCALL_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -m pytest tests/e2e -k test_pictures_are_made --release -q
 
 lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
 	$(COMPILE) $(LOCK) --output-file requirements.txt pyproject.toml

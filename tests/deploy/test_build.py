@@ -205,6 +205,7 @@ def tree(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.release("half a minute of a processor for the rules of an archive of packages")
 @pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb", "lintian")
 def test_lintian_finds_nothing(packages: Packages) -> None:

@@ -153,6 +153,7 @@ def test_the_fields_of_a_log_line_are_fields_of_the_journal(host: SystemdHost) -
     assert "container engine unreachable" in host.run(warnings)
 
 
+@pytest.mark.release("a thousand heartbeats a second are a load")
 def test_a_restart_of_the_registry_loses_no_heartbeat_of_a_thousand_a_second(
     host: SystemdHost, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.support.agent.image_registry import PASSWORD, USER, image_registry
 from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Fault, Moment
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.daemons import Daemons, FreePort
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real("docker-registry", "perl")
 PULL, REMOVAL = Call("POST /images/create", 1), Call("DELETE /images/ID", 1)
@@ -163,7 +164,9 @@ def test_such_an_image_stays_if_somebody_else_has_pulled_it_meanwhile(
     assert pulling.is_here(pulling.image)
 
 
-@pytest.mark.parametrize("moment", ["before", "after", "lost", "late"])
+@pytest.mark.parametrize(
+    "moment", some_of(["before", "after", "lost", "late"], "after", reason="every kill point")
+)
 def test_an_image_whose_removal_breaks_off_is_removed_in_the_end(
     pulling: PullingAgent, moment: Moment
 ) -> None:

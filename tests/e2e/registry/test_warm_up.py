@@ -12,6 +12,7 @@ from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import run_command
 from tests.support.prometheus import StartPrometheus, discovery
 from tests.support.registry.stores.sqlite_store import write_earlier_store
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real("prometheus")
 
@@ -80,7 +81,14 @@ def registry(daemons: Daemons, tmp_path: Path) -> Daemon:
     return registry
 
 
-@pytest.mark.parametrize("harm", [lost, not_mounted, yesterday_copied, yesterday_restored])
+@pytest.mark.parametrize(
+    "harm",
+    some_of(
+        [lost, not_mounted, yesterday_copied, yesterday_restored],
+        *(lost, yesterday_restored),
+        reason="further ways to lose a store",
+    ),
+)
 def test_prometheus_keeps_all_targets_over(
     registry: Daemon, prometheus: StartPrometheus, harm: Callable[[Daemon], None]
 ) -> None:

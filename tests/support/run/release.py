@@ -5,11 +5,25 @@ A file or a test that is named on the command line runs without the option.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 OPTION = "--release"
 MARK = "release"
+
+
+def some_of(cases: Iterable[Any], *tested: Any, reason: str) -> list[Any]:
+    """Return cases for `parametrize`, of which `make test` runs only those that are named.
+
+    A tuple is the values of several parameters.
+    """
+    mark = pytest.mark.release(reason)
+    return [case if case in tested else pytest.param(*_values(case), marks=mark) for case in cases]
+
+
+def _values(case: Any) -> tuple[Any, ...]:
+    return case if isinstance(case, tuple) else (case,)
 
 
 def add_option(parser: pytest.Parser) -> None:

@@ -24,6 +24,7 @@ from tests.support.agent.kills.engine_proxy import (
     Fault,
     Moment,
 )
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 # Of the claim and of the mark, a former volume is removed and one is made; then the claim goes.
@@ -67,7 +68,7 @@ async def adopter(url: str, identities: Identities) -> AsyncIterator[Adopter]:
         await engine.close()
 
 
-@pytest.mark.parametrize("moment", [*KILLS, *ANSWERS])
+@pytest.mark.parametrize("moment", some_of([*KILLS, *ANSWERS], "after", reason="every kill point"))
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.name} {call.number}")
 async def test_an_adoption_that_breaks_off_is_completed_by_the_next(
     tmp_path: Path,

@@ -15,7 +15,10 @@ from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium-headless-shell")
+pytestmark = [
+    pytest.mark.real("chromium-headless-shell"),
+    pytest.mark.release("makes pictures for the docs"),
+]
 STEPS = 60
 MIB = 2**20
 MAX_BYTES = 100 * 1024

@@ -11,6 +11,7 @@ import pytest
 from tests.support.daemons import Daemon, Daemons
 from tests.support.httpd.tls_listener import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, resident
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
@@ -65,7 +66,9 @@ def sockets() -> Iterator[ExitStack]:
 
 
 @pytest.mark.console_script
-@pytest.mark.parametrize("tls", ["plain", "tls"], indirect=True)
+@pytest.mark.parametrize(
+    "tls", some_of(["plain", "tls"], "tls", reason="memory, without TLS"), indirect=True
+)
 def test_many_slow_clients_take_little_memory_and_nobodys_turn(
     attacked: Attacked, sockets: ExitStack, tls: TlsListener | None
 ) -> None:

@@ -19,6 +19,7 @@ def memory_kib(daemon: Daemon) -> int:
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
+@pytest.mark.release("memory of many clients")
 @pytest.mark.console_script
 @pytest.mark.parametrize("kind", ["registry", "agent"])
 def test_a_connected_client_costs_little_memory_over_tls_too(

@@ -16,7 +16,10 @@ from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium-headless-shell")
+pytestmark = [
+    pytest.mark.real("chromium-headless-shell"),
+    pytest.mark.release("the page above 100,000 hosts is a load"),
+]
 NODES = 100_000
 PAGE = 50
 PAGES_TURNED = 20

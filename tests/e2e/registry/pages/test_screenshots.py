@@ -13,7 +13,10 @@ from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemon, Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium-headless-shell")
+pytestmark = [
+    pytest.mark.real("chromium-headless-shell"),
+    pytest.mark.release("makes pictures for the docs"),
+]
 STEPS = 360
 STALE_SECONDS = 5
 VIEWPORT = {"width": 1280, "height": 720}

@@ -20,6 +20,7 @@ from tests.support.registry.in_process import (
     in_process_registry,
 )
 from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.slow
 
@@ -168,7 +169,10 @@ SHAPES: dict[str, tuple[int, Labels]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape",
+    some_of(SHAPES, "large", "own services", reason="tracemalloc takes some seconds a shape"),
+)
 async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) -> None:
     count, labels = SHAPES[shape]
     async with in_process_registry(limits=NO_LIMITS, level="error") as registry:
