@@ -54,6 +54,11 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         needed = self.retries * (self.interval_seconds + self.timeout_seconds)
         return self.start_seconds + needed
 
+    @property
+    def seconds_without_program(self) -> int:
+        """The same where each run of its command fails at once."""
+        return self.start_seconds + self.retries * self.interval_seconds
+
 
 class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What can be asked for: the one list of fields.

@@ -1,5 +1,6 @@
 """The models of a container engine: containers, images, volumes, and what they use."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,10 @@ import msgspec
 MIB = 1 << 20
 DEFAULT_NETWORK = "bridge"
 Health = Literal["starting", "healthy", "unhealthy"]
+LONGEST_CHECK_OUTPUT = 512
+# A shell and the engine end with these codes where there is no program that they could run.
+CANNOT_RUN = frozenset({126, 127})
+NO_PROGRAM = re.compile(r"executable file not found|no such file or directory|exec failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,32 @@ class EngineInfo:
     unsupported_limits: tuple[str, ...] = ()
     experimental: bool = False
     architecture: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """How a command in a container ended, and the beginning of what it wrote.
+
+    The code is -1 where the engine itself reports why it did not run.
+    """
+
+    exit_code: int
+    output: str
+
+    @property
+    def failure(self) -> str | None:
+        """Why a check that is this command failed, None if it passed."""
+        if self.exit_code == 0:
+            return None
+        said = " ".join(self.output.split())[:LONGEST_CHECK_OUTPUT]
+        return f"exit code {self.exit_code}{f': {said}' * bool(said)}"
+
+    @property
+    def cannot_run(self) -> bool:
+        """Whether the container has no such program, so that the command always fails."""
+        if self.exit_code == -1:
+            return NO_PROGRAM.search(self.output) is not None
+        return self.exit_code in CANNOT_RUN
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +100,8 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
 
     Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB. The
     check of its image has decided on its health ``health_seconds`` after a start, None if there is
-    no check; ``check_failure`` is why it failed last, None if it did not. It will never pass if
-    ``check_cannot_run``, as without its program. With ``autostart``, the engine starts it again
-    when it ends, and at its own start.
+    no check; ``last_check`` is its last run, None before the first. With ``autostart``, the engine
+    starts it again when it ends, and at its own start.
     """
 
     started_at: str | None
@@ -86,8 +116,7 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     created_at: str | None = None
     health_seconds: float | None = None
     autostart: bool = True
-    check_failure: str | None = None
-    check_cannot_run: bool = False
+    last_check: ExecResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,14 +269,6 @@ class DiskUsage:
 
     volumes: Mapping[str, int]
     containers: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecResult:
-    """How a command in a container ended, and the beginning of what it wrote."""
-
-    exit_code: int
-    output: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.errors import AppNotRunning, StartFailed
-from agent.apps.health.checker import HealthChecker
+from agent.apps.health.checker import CheckFailure, HealthChecker
 from agent.apps.health.findings import Finding, Findings
 from agent.engine.errors import EngineError
 from agent.engine.models import InspectedContainer
@@ -83,33 +83,34 @@ class Readiness:
         """Return whether it is healthy if it has to be; StartFailed when its time is over."""
         if requirement is Requirement.START:
             return True
+        needed = decided = 0.0
         if app.health is not None:
             failure = await self._own_failure(app, app.health, container)
-            longest = max(self._healthy_seconds, app.health.seconds)
+            needed, decided = app.health.seconds, app.health.seconds_without_program
         elif requirement is Requirement.REPLACEMENT and container.health_seconds is not None:
             failure = _image_failure(container)
-            longest = self._healthy_seconds
             if container.health != "unhealthy":  # the engine reports that after the last retry
-                longest = max(longest, container.health_seconds)
-            if container.health == "unhealthy" and container.check_cannot_run:
-                longest = 0
+                needed = decided = container.health_seconds
         else:
             return True
-        if failure is not None and elapsed >= longest:
+        if failure is None:
+            return True
+        longest = decided if failure.cannot_run else max(self._healthy_seconds, needed)
+        if elapsed >= longest:
             raise StartFailed(
-                f"app `{app.name}` does not get healthy within {elapsed:.0f} s: {failure};"
+                f"app `{app.name}` does not get healthy within {elapsed:.0f} s: {failure.reason};"
                 " change the app or its check",
                 output=await self._last_lines(container.id),
             )
-        return failure is None
+        return False
 
     async def _own_failure(
         self, app: App, check: HealthCheck, container: InspectedContainer
-    ) -> str | None:
+    ) -> CheckFailure | None:
         try:
             failure = await self._checker.failure(app, check, container)
         except AppNotRunning as error:
-            return str(error)
+            return CheckFailure(str(error))
         if failure is None:
             self._findings.put(container.id, Finding(health="healthy"))
         return failure
@@ -146,8 +147,10 @@ class Readiness:
         return kept.decode("utf-8", "replace").strip()
 
 
-def _image_failure(container: InspectedContainer) -> str | None:
+def _image_failure(container: InspectedContainer) -> CheckFailure | None:
     if container.health == "healthy":
         return None
-    failure = f" ({container.check_failure})" if container.check_failure else ""
-    return f"the HEALTHCHECK of its image says {container.health}{failure}"
+    reason, last = f"the HEALTHCHECK of its image says {container.health}", container.last_check
+    if last is None or last.failure is None:
+        return CheckFailure(reason)
+    return CheckFailure(f"{reason} ({last.failure})", cannot_run=last.cannot_run)

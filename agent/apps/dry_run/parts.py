@@ -12,7 +12,7 @@ from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.readiness import Requirement
 from agent.apps.containers.starter import ContainerStarter, port_in_use
 from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE
-from agent.apps.health.checker import HealthChecker
+from agent.apps.health.checker import CheckFailure, HealthChecker
 from agent.apps.images.images import AppImages
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
@@ -85,7 +85,9 @@ class EndedPull:
 class DryHealthChecker(HealthChecker):
     """Reports each app as healthy: its new container does not run."""
 
-    async def failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+    async def failure(
+        self, app: App, check: HealthCheck, container: Container
+    ) -> CheckFailure | None:
         """Return None: it passes."""
         del app, check, container
         return None

@@ -1,6 +1,7 @@
 """Carries out the checks of apps."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent.apps.errors import AppNotRunning
@@ -25,6 +26,14 @@ class Http(Protocol):
         """Return why the request failed, None if it did not; the port is bound to ``address``."""
 
 
+@dataclass(frozen=True)
+class CheckFailure:
+    """Why a check failed; it always does if its command ``cannot_run``."""
+
+    reason: str
+    cannot_run: bool = False
+
+
 class HealthChecker:
     """Carries out the checks of apps, a bounded number at the same time."""
 
@@ -33,7 +42,9 @@ class HealthChecker:
         self._http = http
         self._turns = asyncio.Semaphore(MOST_CHECKS)
 
-    async def failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+    async def failure(
+        self, app: App, check: HealthCheck, container: Container
+    ) -> CheckFailure | None:
         """Return why an app in this container fails the check, None if it passes.
 
         Raises:
@@ -50,24 +61,40 @@ class HealthChecker:
                 raise AppNotRunning(f"app `{app.name}` does not run") from error
         raise AppNotRunning(f"app `{app.name}` does not run")
 
-    async def _failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+    async def _failure(
+        self, app: App, check: HealthCheck, container: Container
+    ) -> CheckFailure | None:
+        if check.path is None:
+            return await self._command_failure(check, container)
+        failure = await self._http_failure(app.http_port, check.path, check, container)
+        return CheckFailure(failure) if failure is not None else None
+
+    async def _http_failure(
+        self, port: int, path: str, check: HealthCheck, container: Container
+    ) -> str | None:
+        address = await self._address(port, container)
+        if address is None:
+            return f"the container engine does not publish port {port}"
+        return await self._http.failure(address, port, path, seconds=check.timeout_seconds)
+
+    async def _command_failure(
+        self, check: HealthCheck, container: Container
+    ) -> CheckFailure | None:
         seconds = check.timeout_seconds
-        if check.path is not None:
-            port, address = app.http_port, await self._address(app.http_port, container)
-            if address is None:
-                return f"the container engine does not publish port {port}"
-            return await self._http.failure(address, port, check.path, seconds=seconds)
         try:
             ended = await self._engine.execute(
                 container.id, list(check.command or ()), as_root=False, seconds=seconds
             )
         except CommandTimeout:
-            return f"the command did not end within {seconds} s"
+            return CheckFailure(f"the command did not end within {seconds} s")
         except (EngineConflict, ObjectNotFound):
             raise
         except EngineRefused as error:
-            return f"the command cannot be run: {error}"
-        return f"the command ended with exit code {ended.exit_code}" if ended.exit_code else None
+            return CheckFailure(f"the command cannot be run: {error}")
+        if ended.failure is None:
+            return None
+        reason = f"the command ended with {ended.failure}"
+        return CheckFailure(reason, cannot_run=ended.cannot_run)
 
     async def _address(self, port: int, container: Container) -> str | None:
         # It is that of the settings when the container was made. It may have had none when it was

@@ -167,7 +167,7 @@ class HealthMonitor(ContainerObserver):
             except (AppNotFound, AppNotRunning, EngineError):
                 continue  # there is nothing to count
             before = tally.finding
-            tally.add(failure, monotonic())
+            tally.add(failure.reason if failure is not None else None, monotonic())
             self._findings.put(checked.container_id, tally.finding)
             if tally.finding.health != before.health:
                 self._tell(name, before, tally.finding)

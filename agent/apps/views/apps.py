@@ -216,8 +216,8 @@ def _unhealthy(app: App, container: Container | None) -> str | None:
     """Return why the check of an image fails; only an inspect has its output."""
     if app.health is not None or container is None or container.health != "unhealthy":
         return None
-    failure = container.check_failure if isinstance(container, InspectedContainer) else None
-    detail = f": {failure}" if failure else ""
+    last = container.last_check if isinstance(container, InspectedContainer) else None
+    detail = f": {last.failure}" if last is not None and last.failure else ""
     return f"unhealthy: the HEALTHCHECK of its image fails{detail}"
 
 

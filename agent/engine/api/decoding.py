@@ -16,6 +16,7 @@ from agent.engine.models import (
     DiskUsage,
     EngineInfo,
     EngineRun,
+    ExecResult,
     Health,
     Image,
     InspectedContainer,
@@ -40,8 +41,6 @@ HEALTH: Mapping[str, Health] = {
     "healthy": "healthy",
     "unhealthy": "unhealthy",
 }
-LONGEST_CHECK_OUTPUT = 512
-NO_PROGRAM = re.compile(r"executable file not found|no such file or directory|exec failed")
 NANOSECONDS = 10**9
 CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
 EXPOSED_PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
@@ -161,8 +160,7 @@ def inspected(answer: bytes) -> InspectedContainer:
         created_at=_time(entry.created),
         health=_health(state.status, state.health.status if state.health else ""),
         health_seconds=_health_seconds(config.healthcheck),
-        check_failure=_check_failure(state),
-        check_cannot_run=_check_cannot_run(state),
+        last_check=_last_check(state),
         network=host.network_mode,
         networks=_connected(entry.network_settings.networks),
         volumes=_mounted(entry.mounts),
@@ -170,27 +168,11 @@ def inspected(answer: bytes) -> InspectedContainer:
     )
 
 
-def _last_check(state: responses.State) -> responses.CheckResult | None:
+def _last_check(state: responses.State) -> ExecResult | None:
     results = state.health.log if state.health and state.status == "running" else None
-    return results[-1] if results else None
-
-
-def _check_failure(state: responses.State) -> str | None:
-    last = _last_check(state)
-    if last is None or last.exit_code == 0:
+    if not results:
         return None
-    said = " ".join(last.output.split())[:LONGEST_CHECK_OUTPUT]
-    return f"exit code {last.exit_code}{f': {said}' * bool(said)}"
-
-
-def _check_cannot_run(state: responses.State) -> bool:
-    last = _last_check(state)
-    if last is None:
-        return False
-    # A shell exits with these codes where the engine itself finds no program.
-    return last.exit_code in (126, 127) or (
-        last.exit_code == -1 and NO_PROGRAM.search(last.output) is not None
-    )
+    return ExecResult(exit_code=results[-1].exit_code, output=results[-1].output)
 
 
 def _exit_code(state: responses.State) -> int | None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import requests
 from docker.errors import APIError, create_api_error_from_http_exception
 
+from agent.engine.api.streams import LogFrames
 from agent.engine.docker.commands import Client
 from agent.engine.errors import CommandTimeout
 from agent.engine.models import ExecResult
@@ -43,7 +44,7 @@ def execute(
         response = _start(client, exec_id)
     except APIError as error:
         if "executable file not found" in str(error) or "no such file" in str(error):
-            return ExecResult(exit_code=NOT_RUNNABLE, output="")
+            return ExecResult(exit_code=NOT_RUNNABLE, output=str(error.explanation or ""))
         raise
     # docker-py's own way to this socket is a private attribute of Python's, and sets no timeout.
     with response, socket.socket(fileno=os.dup(response.raw.fileno())) as connection:
@@ -77,7 +78,8 @@ def _converse(connection: socket.socket, stdin: bytes, deadline: float) -> str:
         while time.monotonic() < deadline and (chunk := connection.recv(OUTPUT)):
             output = (output + chunk)[:OUTPUT]
             connection.settimeout(max(0.1, deadline - time.monotonic()))
-    return output.decode("utf-8", "replace")
+    # Only that part is decoded: the stream has frames, since the command has no terminal.
+    return b"".join(LogFrames().contents(output)).decode("utf-8", "replace")
 
 
 def _exit_code(client: Client, exec_id: str, deadline: float) -> int:

@@ -1,18 +1,22 @@
 """The checks of records over a real engine: by HTTP at the published port, and by a command."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
 from tests.support.agent.containers import containers_of, derived_image, run_in_container
-from tests.support.agent.in_process import InProcessAgent
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
 PAGE = {"path": "/index.html", "interval_seconds": 1, "timeout_seconds": 5, "retries": 2}
 AS_USER = {"command": ["/bin/sh", "-c", 'test "$(busybox id -u)" = 65534'], "interval_seconds": 1}
+
+WITHOUT_PROGRAM = re.compile(r"the command ended with exit code 12[67]: .*no-such-program")
 
 
 def page_away(client: docker.APIClient, record: dict[str, Any]) -> None:
@@ -91,6 +95,31 @@ async def test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_a
     assert "GET /index.html was answered with 404" in refused.json["message"]
     assert (updated.status, updated.json["healthy"]) == (200, True)
     assert len(containers_of(docker_client, record["name"])) == 1
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    "command", [["/no-such-program"], ["no-such-program"], ["/bin/sh", "-c", "no-such-program"]]
+)
+async def test_a_check_whose_program_is_missing_ends_an_update_after_its_retries_with_its_output(
+    tmp_path: Path, engine_url: str, busybox_image: str, command: list[str]
+) -> None:
+    async with in_process_agent(
+        tmp_path, engine_url, settle_seconds=0, healthy_seconds=3600
+    ) as agent:
+        record = await agent.create(busybox_image)
+        path = f"/{record['name']}"
+        health = {"command": command, "interval_seconds": 1, "retries": 2}
+
+        refused = await agent.ask("PUT", path, {"env": {"A": "1"}, "health": health})
+
+        assert refused.status == 409
+        assert WITHOUT_PROGRAM.search(refused.json["message"])
+        assert refused.json["message"].isprintable()
+        assert (await agent.get(record["name"]))["container_id"] == record["container_id"]
+        assert (await agent.ask("PUT", path, {"health": health})).status == 200
+        unhealthy = await agent.until(record["name"], healthy=False)
+        assert WITHOUT_PROGRAM.search(unhealthy["message"])
 
 
 @pytest.mark.parametrize(
