@@ -13,7 +13,7 @@ from agent.apps.health.findings import Findings
 from agent.apps.observer import ContainerObserver
 from agent.apps.operations.restart import RestartOperation
 from agent.apps.recovery.adoption import Adoption
-from agent.apps.recovery.autostart import AutostartKeeper
+from agent.apps.recovery.autostart import LONGEST_PAUSE_SECONDS, AutostartKeeper
 from agent.apps.recovery.inspector import Inspector
 from agent.apps.recovery.keeper import Keeper, StopFinder
 from agent.apps.recovery.recovery import JournalRecovery, Reconciler, RetrySchedule, Sweeper
@@ -63,7 +63,7 @@ def build_keepers(
             runner=runner,
             operation=operation,
             inspector=inspector,
-            schedule=RestartSchedule(monotonic),
+            schedule=RestartSchedule(monotonic, longest=LONGEST_PAUSE_SECONDS),
         ),
     ]
 

@@ -90,16 +90,18 @@ class RestartOperation:
             raise
         await self._repository.finish(entry, app)
 
-    async def set_autostart(self, job: Job) -> None:
+    async def set_autostart(self, job: Job, *, repeated: bool) -> None:
         """Let the engine start the app by itself if it should run, and not if it was stopped.
 
         If the engine has started a stopped app meanwhile, that is stopped. One that somebody has
-        started by hand is left alone: the engine would not have done so.
+        started by hand is left alone: the engine would not have done so. The log has the first of
+        ``repeated`` failures.
 
         Raises:
             EngineRefused: it is as it was.
 
         """
+        job.repeated = repeated
         app = self._repository.get(job.app)
         container = await self._containers.current(app)
         wanted = app.desired == "running"

@@ -1,6 +1,7 @@
 """Keeping the engine from starting stopped apps by itself."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.apps.operations.restart import RestartOperation
@@ -12,6 +13,10 @@ from agent.engine.models import Container
 
 if TYPE_CHECKING:
     from agent.journal import OperationKind
+
+
+# On a full disk the engine stores no restart policy. It starts a stopped app at its own start then.
+LONGEST_PAUSE_SECONDS = 4.0
 
 
 class AutostartKeeper(ScheduledObserver):
@@ -42,6 +47,8 @@ class AutostartKeeper(ScheduledObserver):
                 self._schedule.well(app.name)
             elif self._schedule.is_due(app.name):
                 operation: OperationKind = "start" if wanted else "stop"
-                await self._attempt(app.name, operation, self._operation.set_autostart)
+                repeated = self._schedule.is_repeated(app.name)
+                work = partial(self._operation.set_autostart, repeated=repeated)
+                await self._attempt(app.name, operation, work)
             else:
                 self._waiting.add(app.name)

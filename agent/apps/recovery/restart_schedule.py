@@ -26,10 +26,16 @@ class _Attempts:
 
 
 class RestartSchedule:
-    """When to start each app again: after 1 s, then after a pause that doubles up to 5 min."""
+    """When to start each app again: after 1 s, then after a pause that doubles up to 5 min.
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    ``longest`` is the longest pause in seconds.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, longest: float = MAX_PAUSE_SECONDS
+    ) -> None:
         self._monotonic = monotonic
+        self._longest = longest
         self._attempts: dict[str, _Attempts] = {}
 
     def is_due(self, name: str) -> bool:
@@ -45,8 +51,12 @@ class RestartSchedule:
     def attempted(self, name: str) -> None:
         """Record that an app is started now, so that the next time comes after a longer pause."""
         attempts = self._attempts[name]
-        attempts.pause = min(2 * attempts.pause, MAX_PAUSE_SECONDS)
+        attempts.pause = min(2 * attempts.pause, self._longest)
         attempts.due = self._monotonic() + attempts.pause
+
+    def is_repeated(self, name: str) -> bool:
+        """Return whether an app that is down was started before, and did not stay up."""
+        return self._attempts[name].pause > FIRST_PAUSE_SECONDS
 
     def postpone(self, name: str, seconds: float) -> None:
         """Check an app again after the given seconds."""

@@ -173,7 +173,8 @@ def _view(
         exit_code=run.exit_code,
         restarts=run.restarts,
         crashing=crashes is not None,
-        message=_message(app, container, crashes, f"{NOTE}{notes}" if notes else None),
+        message=_not_stored(app, container, operation)
+        or _message(app, container, crashes, f"{NOTE}{notes}" if notes else None),
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,
@@ -209,6 +210,21 @@ def _message(
         or app.message
         or _unhealthy(app, container)
         or note
+    )
+
+
+def _not_stored(
+    app: App, container: Container | None, operation: OperationStatus | None
+) -> str | None:
+    """Return a message if the engine may start a stopped app; only an inspect tells that."""
+    if not isinstance(container, InspectedContainer) or app.desired != "stopped":
+        return None
+    is_starting = operation is not None and operation.header.operation != "stop"
+    if is_starting or not container.autostart:
+        return None
+    return (
+        "the container engine has not stored yet that the app is stopped, as on a full disk; the"
+        " agent tries again, and stops the app if the engine starts it until then"
     )
 
 

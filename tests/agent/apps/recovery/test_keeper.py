@@ -49,6 +49,13 @@ def test_an_app_is_started_after_a_second_and_then_after_pauses_that_double_to_f
     assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
+def test_what_must_not_wait_for_minutes_is_tried_again_after_pauses_with_a_bound() -> None:
+    clock = ManualClock()
+    schedule = RestartSchedule(clock, longest=4)
+
+    assert pauses(schedule, clock, 5) == [1, 2, 4, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("seconds_up", "pause"), [(9.9, 16), (15.9, 16), (16, 1)], ids=["short", "less", "long"]
 )

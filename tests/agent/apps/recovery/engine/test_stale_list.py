@@ -100,6 +100,31 @@ async def test_an_agent_that_starts_finds_what_the_engine_lists_wrongly(
         await until_shown(agent, record["name"], "running")
 
 
+async def test_a_stop_on_a_full_disk_is_stored_once_there_is_room_and_holds_at_the_next_start(
+    small_dockerd: Dockerd, tmp_path: Path
+) -> None:
+    async with in_process_agent(tmp_path, small_dockerd.url, keep=True) as agent:
+        name = (await agent.create(IMAGE))["name"]
+        filler = fill_disk(small_dockerd.data_root)
+        stopped = await agent.ask("PUT", f"/{name}/stop")
+        assert stopped.json["state"] == "exited"
+        assert "has not stored yet that the app is stopped" in stopped.json["message"]
+
+        async def tried_again() -> bool:
+            entries = agent.log.entries
+            return any(each["event"] == "operation failed" for each in entries)
+
+        await async_until(tried_again)
+        free_disk(filler)
+        stored = await agent.until(name, message=None, state="exited", desired="stopped")
+
+        await asyncio.to_thread(small_dockerd.kill)
+        await asyncio.to_thread(small_dockerd.start)
+        await agent.until_engine_found()
+        await until_shown(agent, name, "exited")
+        assert (await agent.get(name))["started_at"] == stored["started_at"]
+
+
 async def test_an_app_stopped_while_the_engines_disk_is_full_is_down_after_its_next_start(
     small_dockerd: Dockerd, tmp_path: Path
 ) -> None:
