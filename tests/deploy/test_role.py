@@ -15,11 +15,13 @@ import yaml
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemon, Daemons, TlsOptions
 from tests.support.e2e.commands import change_settings
+from tests.support.e2e.fleet.fleet_folder import make
 from tests.support.pages import TOP
 from tests.support.requirements import need_root
 
 ROLES = TOP / "deploy/ansible/roles"
 VARIABLES = ROLES / "rollcall/vars/main.yml"
+DEFAULTS = yaml.safe_load((ROLES / "rollcall/defaults/main.yml").read_text())
 SECRET = "the-text-of-a-key"
 OLD, NEW = "/etc/rollcall/node-secret", "/etc/rollcall/node-secret-2"
 # Its file has been copied, so that the package could be installed. The mounts end with the command.
@@ -161,6 +163,61 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
     assert done.returncode != 0
     assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
     assert SECRET not in done.stdout + done.stderr
+
+
+def give_keys(agent: Daemon, agent_secrets: Any, folder: Path) -> list[str]:
+    """Give an agent the keys that the role makes for this host; return the files of its folder."""
+    host = folder / "fleet/localhost"
+    variables = {
+        "rollcall_daemon": "agent",
+        "rollcall_registry_host": "registry.test",
+        "rollcall_node_secrets": DEFAULTS["rollcall_node_secrets"],
+        "rollcall_agent_secrets": agent_secrets,
+        "rollcall_etc": str(host),
+    }
+    parts = "[rollcall_machines, rollcall_agent_yml['keys'], rollcall_keys]"
+    overridden = {each: DEFAULTS[each] for each in ("rollcall_agent_port", "rollcall_labels")}
+    overridden["rollcall_registry_port"] = DEFAULTS["rollcall_registry_port"]
+    machines, keys, files = evaluated(parts, variables | overridden, folder)
+    done = make(host.parent, *machines)
+    assert done.returncode == 0, done.stderr
+    agent.terminate()
+    change_settings(agent, keys=keys)
+    agent.start()
+    return sorted(files)
+
+
+def allowed(agent: Daemon, host: Path, name: str) -> Any:
+    """Return what an agent allows a key in a file, None if it does not know it."""
+    key = (host / name).read_text().strip()
+    answer = agent.ask("GET", "/access", headers={"Authorization": f"Bearer {key}"})
+    return answer.json()["allow"] if answer.status_code == 200 else None
+
+
+@pytest.mark.real("openssl")
+def test_a_secret_of_agents_is_replaced_without_a_gap_and_readers_have_one_of_their_own(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    agent, host = daemons.agent(), tmp_path / "fleet/localhost"
+    ops, viewers = {"name": "ops"}, {"name": "viewers", "allow": ["read"]}
+    by_default = DEFAULTS["rollcall_agent_secrets"]
+    assert give_keys(agent, by_default, tmp_path) == ["agents.key", "ops"]
+    assert allowed(agent, host, "ops") == ["read", "write"]
+    old = (host / "ops").read_text()
+
+    both = give_keys(agent, [{"name": "ops-2"}, ops, viewers], tmp_path)
+    assert both == ["agents.key", "ops", "ops-2", "viewers"]
+    assert (host / "ops").read_text() == old
+    for name in ("ops", "ops-2"):
+        assert allowed(agent, host, name) == ["read", "write"]
+    assert allowed(agent, host, "viewers") == ["read"]
+
+    after = give_keys(agent, [{"name": "ops-2"}, viewers], tmp_path)
+    assert after == ["agents.key", "ops-2", "viewers"]
+    assert allowed(agent, host, "ops") is None
+    assert allowed(agent, host, "ops-2") == ["read", "write"]
+    held = {path.name for path in host.iterdir()}
+    assert not [each for each in held if "secret" in each]
 
 
 def checked_here(

@@ -34,7 +34,7 @@ rollcall-agent --config "$host/agent.yml" &
 until rollcall-agent --config "$host/agent.yml" status; do sleep 1; done
 export ROLLCALL_CONFIG="$PWD/operator/contexts.yml"
 rollcall login "https://$REGISTRY:$PORT" --key-file registry/ops \\
-  --agent-secret-file operator/agent-secret \\
+  --agent-secret-file operator/agent-secret-ops \\
   --ca ca.crt --certificate operator/tls.crt --certificate-key operator/tls.key
 rollcall apps "$host" > apps.txt 2>&1 || grep 'container engine' apps.txt
 """

@@ -1,6 +1,7 @@
 """The folder of a fleet on the control node: what the script of the role makes, and refuses."""
 
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from cli.connections.keys import derived_agent_key
 from tests.support.e2e.fleet.fleet_folder import OLD_CA, make
 from tests.support.pages import Page
 
-MACHINES = ("registry=registry.test", "web-1=web-1.test", "secret=node-secret")
+OPS = "agent-secret=ops"
+MACHINES = ("registry=registry.test", "web-1=web-1.test", OPS, "secret=node-secret")
 
 pytestmark = pytest.mark.real("openssl")
 
@@ -102,14 +104,41 @@ def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
 def test_the_key_of_each_agent_is_what_the_command_derives_from_the_operators_secret(
     tmp_path: Path,
 ) -> None:
-    make(tmp_path, *MACHINES, "web-2=WEB-2.test")
+    make(tmp_path, *MACHINES, "web-2=WEB-2.test", "agent-secret=viewers")
 
-    secret = str(tmp_path / "operator/agent-secret")
-    for folder in ("web-1", "web-2"):
-        key = (tmp_path / folder / "ops").read_text()
-        assert key == derived_agent_key(secret, f"{folder}.test") + "\n"
-    named = [path for path in content(tmp_path) if path.endswith("agent-secret")]
-    assert named == ["operator/agent-secret"]
+    for name, folder in product(("ops", "viewers"), ("web-1", "web-2")):
+        secret = tmp_path / f"operator/agent-secret-{name}"
+        key = (tmp_path / folder / name).read_text()
+        assert key == derived_agent_key(str(secret), f"{folder}.test") + "\n"
+        held = [path for path, text in content(tmp_path).items() if secret.read_bytes() in text]
+        assert held == [f"operator/agent-secret-{name}"]
+
+
+def test_a_secret_of_agents_is_replaced_by_one_beside_it_and_by_no_other(tmp_path: Path) -> None:
+    make(tmp_path, *MACHINES)
+    before = content(tmp_path)
+    others = [each for each in MACHINES if each != OPS]
+
+    mistaken = make(tmp_path, *others, "agent-secret=opps")
+    assert mistaken.returncode == 1
+    assert "that rollcall_agent_secrets does not name" in mistaken.stderr
+    assert content(tmp_path) == before
+    both = make(tmp_path, *MACHINES, "agent-secret=ops-2")
+    made = [f"made {path}" for path in ("operator/agent-secret-ops-2", "web-1/ops-2")]
+    assert (both.returncode, both.stdout.splitlines()) == (0, made)
+    after = make(tmp_path, *others, "agent-secret=ops-2")
+    assert (after.returncode, after.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["", "tls.key", "Ops", "a b", "-x", "prometheus", "../ca"])
+def test_a_name_of_a_secret_of_agents_that_cannot_be_a_files_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    done = make(tmp_path, *MACHINES, f"agent-secret={name}")
+
+    assert done.returncode == 1
+    assert f"rollcall_agent_secrets: the name '{name}' must be of" in done.stderr
+    assert not content(tmp_path)
 
 
 def test_a_certificate_that_ends_soon_is_made_anew_and_its_key_with_it(tmp_path: Path) -> None:
@@ -128,6 +157,8 @@ def test_a_run_that_was_cut_off_does_not_hinder_the_next_one(tmp_path: Path) -> 
     (tmp_path / "registry").mkdir()
     (tmp_path / "registry/node-secret.new").write_text("half")
     (tmp_path / "registry/ops.new").write_text("half")
+    (tmp_path / "operator").mkdir()
+    (tmp_path / "operator/agent-secret-ops.new").write_text("half")
 
     done = make(tmp_path, *MACHINES)
     assert done.returncode == 0, done.stderr

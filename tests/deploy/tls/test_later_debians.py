@@ -12,7 +12,10 @@ from tests.support.pages import TOP
 from tests.support.requirements import need_root
 
 REGISTRY, HOST = "registry.test", "web-1.test"
-MACHINES = (f"registry={REGISTRY}", f"{HOST}={HOST}", "secret=node-secret")
+MACHINES = (
+    *(f"registry={REGISTRY}", f"{HOST}={HOST}"),
+    *("secret=node-secret", "agent-secret=ops"),
+)
 REGISTRY_YML = """\
 listen: 127.0.0.1:7655
 tls: {certificate: tls.crt, key: tls.key, client_ca: ca.crt}

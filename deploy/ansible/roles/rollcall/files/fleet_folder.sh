@@ -2,7 +2,8 @@
 # Make what the folder of a fleet lacks, laid out as in docs/rollout.md, and print what was made.
 # fleet_folder.sh FOLDER DAYS NAME=HOSTNAME...: a subfolder for each machine, of which the registry's
 # is `registry`, and those of the operator and of Prometheus. Certificates that end within DAYS are
-# made anew. `secret=FILE` is a secret of node keys.
+# made anew. `secret=FILE` is a secret of node keys, `agent-secret=NAME` one of agents' keys: each host
+# gets the key that is derived from it, in the file NAME.
 set -eu
 umask 077
 folder=$1 seconds=$(($2 * 86400))
@@ -33,16 +34,16 @@ copy() { # FILE TARGET
     }
 }
 
-agent_key() { # FOLDER HOST: what `rollcall agent-key HOST` prints; no secret is in a command line
-    python3 - "$2" operator/agent-secret >"$1/ops.new" <<'END'
+agent_key() { # FOLDER HOST NAME: what `rollcall agent-key HOST` prints, no secret in a command line
+    python3 - "$2" "operator/agent-secret-$3" >"$1/$3.new" <<'END'
 import base64, hmac, pathlib, sys
 
 host, secret = sys.argv[1].lower().removesuffix("."), pathlib.Path(sys.argv[2]).read_text().strip()
 mac = hmac.digest(secret.encode(), f"rollcall agent {host}".encode(), "sha256")
 print(f"ak1.{host}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}")
 END
-    copy "$1/ops.new" "$1/ops"
-    rm "$1/ops.new"
+    copy "$1/$3.new" "$1/$3"
+    rm "$1/$3.new"
 }
 
 ca() {
@@ -104,17 +105,46 @@ check_secrets() { # MACHINE...: a new secret would refuse the keys that all host
     fi
 }
 
+check_agent_secrets() { # MACHINE...: as above, for the keys with which the command asks agents
+    named=false
+    for machine in "$@"; do
+        name=${machine#agent-secret=}
+        case $machine in
+        agent-secret= | agent-secret=-* | agent-secret=*[!a-z0-9-]* | agent-secret=prometheus)
+            echo "rollcall_agent_secrets: the name '$name' must be of a-z, 0-9 and -, and not prometheus" >&2
+            exit 1
+            ;;
+        agent-secret=*)
+            secrets="$secrets $name"
+            [ ! -s "operator/agent-secret-$name" ] || named=true
+            ;;
+        esac
+    done
+    rm -f operator/agent-secret-*.new
+    if ! $named && [ -n "$secrets" ] && [ -n "$(ls operator/agent-secret-* 2>/dev/null)" ]; then
+        echo "$folder/operator has a secret of agents' keys that rollcall_agent_secrets does not name" >&2
+        exit 1
+    fi
+}
+
+secrets=
 check_secrets "$@"
+check_agent_secrets "$@"
 ca
 key agents.key
 mkdir -p operator
-key operator/agent-secret # it stays here: with it, whoever has it can command every agent
+for name in $secrets; do
+    key "operator/agent-secret-$name" # it stays here: whoever has it can ask every agent
+done
 for machine in "$@" operator=operator prometheus=prometheus; do
     folder=${machine%%=*}
-    if [ "$folder" = secret ]; then
+    case $folder in
+    secret)
         key "registry/${machine#*=}"
         continue
-    fi
+        ;;
+    agent-secret) continue ;;
+    esac
     certificate "$folder" "${machine#*=}"
     case $folder in
     operator | prometheus) ;;
@@ -123,7 +153,9 @@ for machine in "$@" operator=operator prometheus=prometheus; do
         key registry/scraper
         ;;
     *)
-        agent_key "$folder" "${machine#*=}"
+        for name in $secrets; do
+            agent_key "$folder" "${machine#*=}" "$name"
+        done
         copy agents.key "$folder/agents.key"
         ;;
     esac
