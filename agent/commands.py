@@ -1,5 +1,6 @@
 """The commands for an operator on the host: ``status``, ``deregister``, ``adopt``, ``backup``."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from agent.reporting.deregister import DeregistrationResult, deregister_host
 from agent.reporting.heartbeat import NO_APPS_KNOWN
 from agent.reporting.label_files import LabelFiles
 from agent.reporting.status import TAKEN, AgentStatus, RegistryStatus, StatusFile
-from agent.settings import AgentConfiguration
+from agent.settings import DEFAULT_SETTINGS_FILE, AgentConfiguration
 from agent.state.backup import back_up
 from agent.state.deregistration import Deregistration
 from agent.state.files import IdentityError, StateUnusable
@@ -215,8 +216,8 @@ def _foreign_lines(foreign: Sequence[ForeignObject]) -> Iterator[str]:
     if foreign:
         yield "foreign     left alone; `rollcall-agent adopt AGENT` takes over from one that ended"
     for each in foreign:
-        whose = f"agent {each.agent}" if each.agent else "no agent named"
-        yield f"  {each.kind} {each.name} of app {each.app}, {whose}"
+        whose = f"agent {_quoted(each.agent)}" if each.agent else "no agent named"
+        yield f"  {each.kind} {each.name} of app {_quoted(each.app)}, {whose}"
 
 
 def _table(kv: Mapping[str, str]) -> Iterator[str]:
@@ -318,7 +319,7 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | No
         adopter = Adopter(engine=engine, identities=identities)
         foreign = await adopter.foreign()
         if wanted is not None and not wanted:
-            sys.stderr.writelines(_adoption_usage(foreign))
+            sys.stderr.writelines(_adoption_usage(configuration.file, foreign))
             return USAGE
         unknown = [each for each in wanted or () if each not in foreign]
         if unknown:
@@ -348,11 +349,22 @@ def _identities(configuration: AgentConfiguration) -> Identities:
     return open_identities(identity, directory=directory)
 
 
-def _adoption_usage(foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _adoption_usage(file: Path, foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the commands that adopt; labels of containers and volumes may hold any text."""
     yield NAME_WHAT_TO_ADOPT if foreign else NOTHING_TO_ADOPT
+    option = "" if file == Path(DEFAULT_SETTINGS_FILE) else f" --config {shlex.quote(str(file))}"
+    command = f"rollcall-agent{option} adopt"
     for identity, apps in foreign.items():
-        yield f"  rollcall-agent adopt {identity}    # {', '.join(apps)}\n"
-    yield f"  rollcall-agent adopt {ADOPT_ALL}\n"
+        names = ", ".join(map(_quoted, apps))
+        # No shell takes an escape for the character.
+        start = command if identity.isprintable() else "#"
+        yield f"  {start} {_quoted(identity)}    # {names}\n"
+    yield f"  {command} {ADOPT_ALL}\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as one word of a shell; what could control a terminal is an escape."""
+    return shlex.quote(text if text.isprintable() else ascii(text))
 
 
 def _adoption_outcome(result: AdoptionResult) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent import commands, daemon
-from agent.settings import AgentConfiguration, state_directory
+from agent.settings import DEFAULT_SETTINGS_FILE, AgentConfiguration, state_directory
 from agent.state.files import StateError
 from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
@@ -17,7 +17,6 @@ from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 
-DEFAULT_SETTINGS_FILE = "/etc/rollcall/agent.yml"
 # After this exit status, systemd does not start the agent again.
 PERMANENT = 2
 STARTUP_ERRORS = (ListenError, StateError, StoreUnusable)

@@ -48,6 +48,7 @@ RELOADED = (
     "node.advertise",
     "docker.registries",
 )
+DEFAULT_SETTINGS_FILE = "/etc/rollcall/agent.yml"
 SQLITE_PREFIX = "sqlite:///"
 MAX_REQUEST_SECONDS = 10.0
 

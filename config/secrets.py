@@ -1,5 +1,6 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -76,7 +77,8 @@ class SecretReader:
         named = {where: self.path(name) for where, name in (others or {}).items()}
         for where, path in sorted((self._files | named).items()):
             if not self._is_mounted(path) and _is_open(path):
-                yield f"{where}: other users of this host can read {path}; chmod o= {path}"
+                remedy = f"chmod o= {shlex.quote(str(path))}"
+                yield f"{where}: other users of this host can read {path}; {remedy}"
 
     def _is_mounted(self, path: Path) -> bool:
         """Return whether systemd or a container engine has put a file in place."""

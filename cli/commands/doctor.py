@@ -125,9 +125,9 @@ def _held(session: Session, count: int) -> Iterable[Finding]:
     if count:
         text = (
             f"{counted(count, 'stale host')} held: so many fell silent together that none is"
-            " forgotten, which is for you to do if they are gone for good"
+            f" forgotten; if they are gone for good: {session.rollcall} forget --held"
         )
-        yield Finding("error", "heartbeats", text, f"{session.rollcall} forget --held")
+        yield Finding("error", "heartbeats", text, f"{session.rollcall} nodes --stale")
 
 
 def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:

@@ -37,6 +37,8 @@ from registry.message import HostnameInvalid, normalise_hostname
 
 NO_NAME = "a name is never allowed: it may resolve to anything"
 AGENT_FIELD = re.compile(r"agent_\w+")
+# What stands before the @ of a URL may be a password.
+LOGIN_IN_URL = re.compile(r"[^/]*@")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 name_argument = click.argument(
     "name", metavar="NAME", help="The context.", shell_complete=complete_contexts
@@ -218,9 +220,9 @@ def _typed_key(folder: Path, name: str) -> Path:
 
 
 def _typed_again(ctx: click.Context, **options: object) -> str:
-    """Return the command as it was typed, with other values of some options."""
+    """Return the command as it was typed, with other values of some options, and no password."""
     given = {**ctx.params, **options}
-    words = ["rollcall login", shlex.quote(str(given["url"]))]
+    words = ["rollcall login", shlex.quote(LOGIN_IN_URL.sub("", str(given["url"])))]
     for option in ctx.command.params:
         value = given.get(option.name or "")
         if option.name == "url" or value is None or value == option.default:

@@ -24,6 +24,7 @@ from cli.connections.trust import (
     registry_of,
 )
 from cli.errors import CommandError, NotReached, WrongUsage
+from cli.output.program import typed
 from cli.output.staleness import REGISTRY_UNIT
 from registry.client.client import RegistryClient
 from registry.client.errors import (
@@ -147,7 +148,7 @@ async def _address(origin: Origin) -> str:
             found = await loop.getaddrinfo(origin.host, origin.port or 80)
     except (OSError, UnicodeError) as error:
         raise NotReached(
-            f"the name {origin.host} cannot be resolved", hint=f"getent hosts {origin.host}"
+            f"the name {origin.host} cannot be resolved", hint=typed("getent hosts", origin.host)
         ) from error
     with suppress(OSError):
         async with asyncio.timeout(SECONDS):

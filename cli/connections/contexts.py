@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from cli.errors import WrongUsage
+from cli.output.program import typed
 
 LOGIN_HINT = "rollcall login https://registry.example.com:7655 --ca FILE --key-file FILE"
 HOSTNAME = "{hostname}"
@@ -100,7 +101,7 @@ class ContextFile:
                     # It says whom the key is sent to, and may name a command.
                     raise WrongUsage(
                         f"others than its owner may change {self.path}",
-                        hint=f"look through it, then chmod 600 {self.path}",
+                        hint=f"look through it, then {typed('chmod 600', str(self.path))}",
                     )
                 text = file.read()
         except FileNotFoundError:

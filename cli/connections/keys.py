@@ -11,6 +11,7 @@ from pathlib import Path
 from cli.connections.contexts import HOSTNAME, Context
 from cli.connections.trust import is_host
 from cli.errors import WrongUsage
+from cli.output.program import typed
 from registry.derived_keys import derived_key
 
 VARIABLE = "ROLLCALL_KEY"
@@ -91,7 +92,8 @@ def _key_in(path: Path, *, hint: str) -> str:
         with path.open() as file:
             if os.fstat(file.fileno()).st_mode & OTHERS:
                 raise WrongUsage(
-                    f"others than its owner may read or write {path}", hint=f"chmod 600 {path}"
+                    f"others than its owner may read or write {path}",
+                    hint=typed("chmod 600", str(path)),
                 )
             return checked_key(file.read(MAX_KEY_CHARS), str(path))
     except (OSError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ COMMAND = re.compile(
 
 # What a line begins with that a shell takes as it is.
 PASTED = re.compile(r"(?:rollcall|chmod|getent) (?!.*[:;,] )")
+QUOTED = re.compile(r"'[^']*'")
 
 
 def program(context: str | None) -> str:
@@ -18,20 +19,25 @@ def program(context: str | None) -> str:
 
 
 def typed(command: str, *arguments: str, options: str = "") -> str:
-    """Return a command with its arguments, then its options.
+    """Return a command with its arguments, quoted for a shell, then its options.
 
     Where an argument begins like an option, as a hostname may, the options are before `--`, and the
     arguments after it.
     """
     is_like_option = any(each.startswith("-") for each in arguments)
-    last = (options, "--", *arguments) if is_like_option else (*arguments, options)
+    quoted = [shlex.quote(each) for each in arguments]
+    last = (options, "--", *quoted) if is_like_option else (*quoted, options)
     return " ".join(filter(None, (command, *last)))
 
 
 def steps_of(hint: str | None) -> list[str]:
     """Return what to do next, as lines: a command after `next:`, as it is pasted, else advice."""
     lines = (hint or "").splitlines()
-    return [f"  {'next' if PASTED.match(each) else 'advice'}: {each}" for each in lines]
+    pasted = [PASTED.match(QUOTED.sub("", each)) for each in lines]
+    return [
+        f"  {'next' if is_pasted else 'advice'}: {each}"
+        for is_pasted, each in zip(pasted, lines, strict=True)
+    ]
 
 
 def of_context(text: str, context: str | None) -> str:

@@ -101,12 +101,12 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     if unknown := [each.host for each in rollout.hosts if each.is_touched and each.now is None]:
         yield f"not known: {', '.join(unknown)}"
         yield f"to look at them: {typed(f'{rollcall} apps', *unknown)}"
-    yield f"to leave it so: {rollcall} rollouts --forget {change.app}"
+    yield f"to leave it so: {typed(f'{rollcall} rollouts --forget', change.app)}"
 
 
 def resuming(rollcall: str, change: Change) -> str:
     """Return the command that goes on with a rollout."""
-    return f"{rollcall} {change.action} {change.app} --resume"
+    return typed(f"{rollcall} {change.action}", change.app, options="--resume")
 
 
 def _undoing(rollcall: str, rollout: Rollout) -> Iterator[str]:

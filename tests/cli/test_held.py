@@ -87,4 +87,5 @@ async def test_doctor_reports_them_with_the_command_that_forgets_them(rollcall: 
 
     (held,) = [each for each in msgspec.json.decode(ran.out) if "held" in each["text"]]
     assert held["text"].startswith("3 stale hosts held: ")
-    assert held["next"] == ["rollcall forget --held"]
+    assert held["text"].endswith("; if they are gone for good: rollcall forget --held")
+    assert held["next"] == ["rollcall nodes --stale"]

@@ -129,6 +129,7 @@ async def test_context_set_changes_the_context_that_is_given(
         (("web-1",), "", "rollcall x web-1"),
         (("shop", "web-1"), "--give-up", "rollcall x shop web-1 --give-up"),
         (("-web-1",), "", "rollcall x -- -web-1"),
+        (("a b", "web-1/x;$(id)"), "", "rollcall x 'a b' 'web-1/x;$(id)'"),
         (("shop", "-web-1", "web-2"), "--give-up", "rollcall x --give-up -- shop -web-1 web-2"),
     ],
 )
@@ -198,6 +199,7 @@ async def test_while_the_registry_warms_up_the_step_is_to_wait(
         ),
         ("use a key: rollcall context set", ["  advice: use a key: rollcall context set"]),
         ("rollcall nodes; or wait", ["  advice: rollcall nodes; or wait"]),
+        ("chmod 600 '/my, own/key'", ["  next: chmod 600 '/my, own/key'"]),
     ],
 )
 def test_only_what_a_shell_takes_as_it_is_stands_after_next(

@@ -100,14 +100,14 @@ def test_keys_that_are_the_same_are_told_with_those_that_are_not_usable(
 def test_a_key_file_that_other_users_can_read_is_named_with_its_remedy(
     secrets: SecretReader, tmp_path: Path, mode: int, *, is_open: bool
 ) -> None:
-    file = tmp_path / "ops.key"
+    file = tmp_path / "ops key"
     file.write_text(GOOD)
     file.chmod(mode)
-    secrets.keys([key("ops", file="ops.key")])
+    secrets.keys([key("ops", file="ops key")])
 
-    warning = f"keys[0].file: other users of this host can read {file}; chmod o= {file}"
+    warning = f"keys[0].file: other users of this host can read {file}; chmod o= '{file}'"
     assert list(secrets.exposed()) == ([warning] if is_open else [])
-    assert list(secrets.exposed({"login": "ops.key"}))[1:] == (
+    assert list(secrets.exposed({"login": "ops key"}))[1:] == (
         [warning.replace("keys[0].file", "login")] if is_open else []
     )
 

@@ -1,5 +1,6 @@
 """The volumes of each app, which hold its data."""
 
+import shlex
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -164,7 +165,8 @@ class Volumes:
         whose, else_run = "that is not the agent's", ""
         if agent != self._ownership.agent:
             whose = f"of another agent, whose identity is `{agent}`"
-            else_run = f", or run `rollcall-agent adopt {agent}` if no other agent uses it"
+            command = f"rollcall-agent adopt {shlex.quote(agent)}"
+            else_run = f", or run `{command}` if no other agent uses it"
         raise NameTaken(
             f"there is a volume `{name}` {whose}; it is left alone, so choose another name for the"
             f" app, or remove the volume if nobody needs its data{else_run}"

@@ -332,4 +332,8 @@ async def test_a_password_in_a_url_is_not_printed(
     assert ran.status == 2
     assert "leave out what stands before the @" in ran.err
     assert f"rollcall login https://registry.test:7655{path} --key-file {key_file}" in ran.err
-    assert "sesame" not in ran.out + ran.err
+    without_key = await rollcall("login", url, "--key-file", "gone")
+    assert (
+        f"next: rollcall login https://registry.test:7655{path} --key-file FILE" in without_key.err
+    )
+    assert "sesame" not in ran.out + ran.err + without_key.out + without_key.err

@@ -96,9 +96,9 @@ def test_no_hostname_leads_to_another_folder(tmp_path: Path, hostname: str) -> N
 
 
 def test_a_key_of_an_agent_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "web-1").touch(mode=0o644)
+    (tmp_path / "key of web-1").touch(mode=0o644)
 
     with pytest.raises(WrongUsage) as raised:
-        read_agent_key(f"{tmp_path}/{{hostname}}", "web-1")
+        read_agent_key(f"{tmp_path}/key of {{hostname}}", "web-1")
 
-    assert raised.value.hint == f"chmod 600 {tmp_path / 'web-1'}"
+    assert raised.value.hint == f"chmod 600 '{tmp_path}/key of web-1'"

@@ -1,6 +1,7 @@
 """`rollcall-agent adopt`: the apps of an agent that is gone go on under another, and no others."""
 
 import secrets
+import shlex
 from collections.abc import Iterator
 
 import docker
@@ -68,11 +69,27 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
     docker_client.remove_volume(mark["Name"])
 
 
+@pytest.mark.parametrize("whose", ["x; touch y", "it's $(id)", "a\nb"])
+def test_an_identity_that_is_no_word_of_a_shell_is_listed_so_that_nothing_else_is_run(
+    daemons: Daemons, engine_url: str, app: str, docker_client: docker.APIClient, whose: str
+) -> None:
+    labels = {"rollcall.app": app, "rollcall.agent": whose}
+    docker_client.create_volume(f"volume-of-{app}", labels=labels)
+    agent = daemons.agent(engine=engine_url)
+
+    listed = run_command("rollcall-agent", agent, "adopt").stderr.splitlines()
+
+    (line,) = [each for each in listed if each.endswith(f"# {app}")]
+    words = shlex.split(line, comments=True)
+    assert words[-2:] == (["adopt", whose] if whose.isprintable() else [])
+
+
 def adopting_nobody_lists_what_there_is(agent: Daemon, whose: str, app: str) -> None:
     listed = run_command("rollcall-agent", agent, "adopt")
     assert (listed.returncode, listed.stdout) == (2, "")
-    assert f"  rollcall-agent adopt {whose}    # {app}\n" in listed.stderr
-    assert "  rollcall-agent adopt --all    # all others\n" in listed.stderr
+    command = f"rollcall-agent --config {agent.config_path} adopt"
+    assert f"  {command} {whose}    # {app}\n" in listed.stderr
+    assert f"  {command} --all    # all others\n" in listed.stderr
     both = run_command("rollcall-agent", agent, "adopt", "--all", whose)
     assert (both.returncode, "not allowed with" in both.stderr) == (2, True)
     shown = run_command("rollcall-agent", agent, "status").stdout
