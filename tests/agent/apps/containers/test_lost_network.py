@@ -52,26 +52,26 @@ async def until_reachable(dockerd: Dockerd, record: dict[str, Any]) -> None:
     await async_until(is_reachable)
 
 
-@pytest.mark.parametrize("calls", [["start"], ["stop", "start"], ["restart"]], ids=" ".join)
 async def test_a_start_connects_an_app_again_that_was_disconnected(
-    dockerd: Dockerd, agent: InProcessAgent, client: docker.APIClient, calls: list[str]
+    dockerd: Dockerd, agent: InProcessAgent, client: docker.APIClient
 ) -> None:
     record = await agent.create(IMAGE)
     name = record["name"]
     (network,) = networks(client, record)
-    client.disconnect_container_from_network(record["container_id"], network)
+    for calls in (["start"], ["stop", "start"], ["restart"]):
+        client.disconnect_container_from_network(record["container_id"], network)
 
-    lost = await agent.get(name)
-    assert f"disconnected from the network `{network}`" in lost["message"]
-    assert "start the app" in lost["message"]
+        lost = await agent.get(name)
+        assert f"disconnected from the network `{network}`" in lost["message"]
+        assert "start the app" in lost["message"]
 
-    for call in calls:
-        answer = await agent.ask("PUT", f"/{name}/{call}")
-        assert answer.status == 200, answer.json
+        for call in calls:
+            answer = await agent.ask("PUT", f"/{name}/{call}")
+            assert answer.status == 200, answer.json
 
-    assert networks(client, record) == [network]
-    assert (await agent.get(name))["message"] is None
-    await until_reachable(dockerd, record)
+        assert networks(client, record) == [network], calls
+        assert (await agent.get(name))["message"] is None
+        await until_reachable(dockerd, record)
 
 
 async def test_an_app_in_another_network_instead_is_connected_to_its_own(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
@@ -17,7 +18,13 @@ HANGS_SILENTLY_BEHIND_ITS_END = f"( {HANGS} ) & exec > /dev/null 2>&1; {HANGS}"
 WRITES_FOR_EVER = "while true; do echo more; busybox usleep 10000; done"
 
 
-@pytest.fixture(params=[HANGS, HANGS_SILENTLY_BEHIND_ITS_END, WRITES_FOR_EVER])
+@pytest.fixture(
+    params=some_of(
+        [HANGS, HANGS_SILENTLY_BEHIND_ITS_END, WRITES_FOR_EVER],
+        HANGS_SILENTLY_BEHIND_ITS_END,
+        reason="further programs that hang, for whose end each test waits",
+    )
+)
 def hostile_image(
     request: pytest.FixtureRequest, docker_client: docker.APIClient, busybox_image: str
 ) -> Iterator[str]:
