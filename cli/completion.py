@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
@@ -107,7 +107,7 @@ def _session(name: str | None) -> Session:
     )
 
 
-async def _nodes(session: Session) -> list[Node]:
+async def _nodes(session: Session) -> Sequence[Node]:
     async with session.registry() as registry:
         return await registry.nodes()
 

@@ -15,6 +15,7 @@ from cli.labels import LabelUnknown, require_labels
 from cli.output.program import of_context, typed
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
+from registry.client.models import AddressedNode
 from registry.message import HostnameInvalid, Node, normalise_hostname
 
 MAX_AT_ONCE = 32
@@ -62,8 +63,10 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-async def selected(session: Session, selection: Selection) -> list[Node]:
-    """Return the nodes that are selected.
+async def selected(
+    session: Session, selection: Selection, *, address: bool = False
+) -> list[AddressedNode]:
+    """Return the nodes that are selected, with their addresses if these are asked for.
 
     Raises:
         NotKnown: the registry knows no node of a name, or it does not pass the filters.
@@ -81,10 +84,12 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
     async with session.registry() as registry:
         is_filtered = any(filters.values())
         if 0 < len(names) <= MAX_AT_ONCE and not is_filtered:
-            asked = await asyncio.gather(*(_node(registry, name) for name in names))
+            asked = await asyncio.gather(
+                *(_node(registry, name, address=address) for name in names)
+            )
             found = [node for node in asked if node is not None]
         else:
-            found = await registry.nodes(**filters)
+            found = await registry.nodes(**filters, address=address)
         if not found:
             await require_labels(registry, selection.labels)
         known = {node.hostname: node for node in found}
@@ -110,9 +115,9 @@ def found_nothing(session: Session, error: LabelUnknown, *, named: Sequence[str]
     output.next_steps(of_context(error.hint or "", session.wanted))
 
 
-async def _node(registry: RegistryClient, name: str) -> Node | None:
+async def _node(registry: RegistryClient, name: str, *, address: bool) -> AddressedNode | None:
     with suppress(NotFound):
-        return await registry.node(name)
+        return await registry.node(name, address=address)
     return None
 
 

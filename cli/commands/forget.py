@@ -70,12 +70,12 @@ def _forget_held(session: Session, *, yes: bool) -> None:
     session.output.note(f"{counted(len(nodes) - len(kept), 'host')} forgotten; {AGAIN}")
 
 
-async def _held(session: Session) -> tuple[list[Node], int]:
+async def _held(session: Session) -> tuple[Sequence[Node], int]:
     async with session.registry() as registry:
         return await registry.nodes(held=True), (await registry.status()).now
 
 
-async def _forgotten_if_stale(session: Session, nodes: list[Node]) -> list[str]:
+async def _forgotten_if_stale(session: Session, nodes: Sequence[Node]) -> list[str]:
     """Forget the nodes that are still stale; return the names of the others."""
     kept: list[str] = []
     async with session.registry() as registry:

@@ -16,7 +16,7 @@ from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, found_nothing, pairs, selected
-from registry.client.models import ExplainedNode, ExplainedService, Status
+from registry.client.models import AddressedNode, ExplainedNode, ExplainedService, Status
 from registry.message import Node
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
@@ -63,7 +63,13 @@ def nodes(
             "apps": "APPS",
             "labels": "LABELS",
         },
-        wide={"agent": "AGENT", "version": "VERSION", "docker": "DOCKER", "os": "OS"},
+        wide={
+            "address": "ADDRESS",
+            "agent": "AGENT",
+            "version": "VERSION",
+            "docker": "DOCKER",
+            "os": "OS",
+        },
         name="hostname",
         empty="none of these nodes is stale" if stale else NO_NODE,
     )
@@ -83,7 +89,7 @@ def nodes(
 class Listed(NamedTuple):
     """The nodes that were found, the names of those that are stale, and for people the status."""
 
-    nodes: list[Node]
+    nodes: list[AddressedNode]
     stale: frozenset[str] = frozenset()
     status: Status | None = None
 
@@ -109,9 +115,9 @@ async def _listed(session: Session, selection: Selection, *, stale: bool | None)
         "prefixes": selection.prefixes,
         "kv": pairs(selection.kv),
     }
-    named = await selected(session, selection) if selection.hosts else None
+    named = await selected(session, selection, address=True) if selection.hosts else None
     async with session.registry() as registry:
-        found = named or await registry.nodes(**filters, stale=stale)
+        found = named or await registry.nodes(**filters, stale=stale, address=True)
         if not found:
             await require_labels(registry, selection.labels)
         is_table = session.output.is_for_people
@@ -126,7 +132,7 @@ async def _listed(session: Session, selection: Selection, *, stale: bool | None)
         return Listed(found, silent, await registry.status() if is_table else None)
 
 
-def _row(node: Node, *, state: str, now: float) -> dict[str, Any]:
+def _row(node: AddressedNode, *, state: str, now: float) -> dict[str, Any]:
     kv = node.kv
     return {
         "hostname": node.hostname,
@@ -135,6 +141,7 @@ def _row(node: Node, *, state: str, now: float) -> dict[str, Any]:
         "since": moment(node.last_update) if state == "stale" else None,
         "apps": _apps(kv),
         "labels": node.labels,
+        "address": node.address,
         "agent": kv.get("agent.url"),
         "version": kv.get("agent.version"),
         "docker": kv.get("docker.version") or kv.get("docker.state"),

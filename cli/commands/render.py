@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
 
 import click
 
@@ -21,6 +20,7 @@ from cli.render.template import NodeTemplate
 from cli.run import HelpfulCommand, session_of
 from cli.selection import pairs
 from registry.client.backoff import Backoff
+from registry.client.client import ADDRESS, Query, filter_parameters
 from registry.client.errors import RegistryError
 from registry.client.watch import NodeWatch
 
@@ -79,7 +79,7 @@ def render(
         min_nodes=min_nodes,
         say=say,
     )
-    filters = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
+    filters = filter_parameters(labels, prefixes, pairs(kv))
     asyncio.run(_render(session, file, filters, say, watch=watch))
 
 
@@ -114,7 +114,7 @@ def _command(
 
 
 async def _render(
-    session: Session, file: RenderedFile, filters: dict[str, Any], say: Notes, *, watch: bool
+    session: Session, file: RenderedFile, filters: Query, say: Notes, *, watch: bool
 ) -> None:
     def lost(error: RegistryError) -> None:
         if not watch:
@@ -123,7 +123,7 @@ async def _render(
 
     async with session.registry() as registry:
         follower = Follower(
-            NodeWatch(registry, **filters, lost=lost).events(),
+            NodeWatch(registry, [*filters, ADDRESS], lost=lost).events(),
             file,
             backoff=Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom()),
             say=say,

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
@@ -14,6 +13,7 @@ from cli.options import filter_options
 from cli.output.form import Format
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
+from registry.client.client import filter_parameters
 from registry.client.errors import RegistryError
 from registry.client.watch import NodeEvent, NodeWatch
 from registry.message import Node
@@ -89,14 +89,14 @@ async def _follow(
         session.output.note(f"the connection was lost and will be made again: {error}")
 
     output, shown = session.output, Changes(_now)
-    filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
+    filters = filter_parameters(labels, prefixes, pairs(kv))
 
     def tell_missing(resets: int) -> None:
         if output.is_for_people and shown.resets == resets:
             output.lines(shown.missing())
 
     async with session.registry() as registry:
-        async for event in NodeWatch(registry, **filters, lost=lost).events():
+        async for event in NodeWatch(registry, filters, lost=lost).events():
             lines = shown.lines(event)
             if output.form in (Format.JSON, Format.YAML):
                 lines = [json.dumps(msgspec.to_builtins(event))]

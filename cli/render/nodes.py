@@ -3,18 +3,20 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from registry.client.models import AddressedNode
 from registry.client.watch import NodeEvent
-from registry.message import Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateNode:
     """A node as templates see it.
 
-    There is no ``last_update``: it changes at each heartbeat, and so would every file.
+    There is no ``last_update``: it changes at each heartbeat, and so would every file. ``address``
+    is where its last heartbeat came from.
     """
 
     hostname: str
+    address: str
     labels: Sequence[str]
     kv: dict[str, str]
     stale: bool
@@ -29,14 +31,18 @@ class NodeSet:
     """The nodes that a watch has reported since a `reset`."""
 
     def __init__(self) -> None:
-        self._nodes = dict[str, Node]()
+        self._nodes = dict[str, AddressedNode]()
         self._stale: set[str] = set()
 
     def __iter__(self) -> Iterator[TemplateNode]:
         for hostname in sorted(self._nodes):
             node = self._nodes[hostname]
             yield TemplateNode(
-                hostname=hostname, labels=node.labels, kv=node.kv, stale=hostname in self._stale
+                hostname=hostname,
+                address=node.address or "",
+                labels=node.labels,
+                kv=node.kv,
+                stale=hostname in self._stale,
             )
 
     def __len__(self) -> int:

@@ -40,7 +40,7 @@ async def hosts_with(
             has it, or one that is named has not.
 
     """
-    chosen = await selected(session, selection)
+    chosen: Sequence[Node] = await selected(session, selection)
     if fresh:
         chosen = await _fresh(session, chosen)
         if not chosen:

@@ -15,18 +15,20 @@ from httpd.bodies import (
     request_body,
 )
 from registry.api.queries import (
+    ADDRESS,
     FILTERS,
     SELECTION,
     WATCH,
     is_only_stale,
     is_watch,
+    is_with_address,
     selection,
     single,
     watch_filters,
 )
 from registry.api.representation import Answers
 from registry.api.sources import request_source
-from registry.api.watch import Watch
+from registry.api.watch import View, Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
@@ -69,11 +71,12 @@ class NodesApi:
         """Answer 200 with the array of the nodes that are selected, or 304 if it is unchanged.
 
         With `limit` and `after`, it is a page; the header Link says where the next one is. With
-        `watch`, the answer is events instead, and does not end.
+        `watch`, the answer is events instead, and does not end. `address` adds that of each node.
         """
-        parameters = query(request, (*FILTERS, *SELECTION, WATCH))
+        parameters = query(request, (*FILTERS, *SELECTION, WATCH, ADDRESS))
         if is_watch(parameters):
-            return await self._watch.respond(request, watch_filters(parameters))
+            view = View(watch_filters(parameters), is_with_address(parameters))
+            return await self._watch.respond(request, view)
         selected = selection(parameters)
         expected = Expected(selected, self._queries.expected_bytes(selected))
         async with self._answers.reading(request, expected=expected) as reader:
@@ -84,9 +87,10 @@ class NodesApi:
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with an array of the one node, or 404."""
-        query(request, ())
+        address = is_with_address(query(request, (ADDRESS,)))
         entry = await self._queries.entry(_hostname(request))
-        return await self._answers.respond_with_node(request, b"[%b]" % entry.encoded())
+        node = entry.encoded(address=address)
+        return await self._answers.respond_with_node(request, b"[%b]" % node)
 
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.

@@ -14,6 +14,7 @@ FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
 SELECTION = ("search", "apps_down", "limit", "after")
 LISTS_ONLY = ("max_age", "stale", "held", *SELECTION)  # a watch has none of them
 WATCH = "watch"
+ADDRESS = "address"
 MAX_FILTERS = 16
 MAX_SEARCH = 256
 LIMIT_RULE = "the query parameter `limit` is a number of nodes from 1 on, such as limit=1000"
@@ -33,6 +34,11 @@ def single(parameters: MultiMapping[str], name: str) -> str | None:
 def is_watch(parameters: MultiMapping[str]) -> bool:
     """Return whether changes are asked for rather than a list."""
     return bool(_boolean(parameters, WATCH))
+
+
+def is_with_address(parameters: MultiMapping[str]) -> bool:
+    """Return whether nodes are to be shown with the addresses of their last heartbeats."""
+    return bool(_boolean(parameters, ADDRESS))
 
 
 def is_only_stale(parameters: MultiMapping[str]) -> bool:
@@ -57,6 +63,7 @@ def selection(parameters: MultiMapping[str]) -> Selection:
         limit=_limit(single(parameters, "limit")),
         search=_search(single(parameters, "search")),
         apps_down=_boolean(parameters, "apps_down"),
+        address=is_with_address(parameters),
     )
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from httpd.streams.events import EventStreams, StreamBroken
 from registry.errors import NotLoaded, StoreUnavailable
-from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.directory import Directory, Entry, node_tail
 from registry.nodes.directory.filters import Filters
 from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
 from registry.nodes.queries import NodeQueries
@@ -25,6 +25,13 @@ MAX_SHARED_RUNS = 128
 # A slow client keeps a run in memory, even if no other gets the same.
 MAX_SHARED_RUN_BYTES = 4 * MAX_BYTES_AT_ONCE
 Parts = list[bytes]
+
+
+class View(NamedTuple):
+    """What a client is sent: the nodes that pass the filters, with their addresses or without."""
+
+    filters: Filters
+    address: bool = False
 
 
 class Run(NamedTuple):
@@ -63,22 +70,22 @@ class Watch:
         self._begun = 0
         self._streams = streams
         self._slices = TimeSlices()  # a thousand clients that watch do not delay other answers
-        self._shared: OrderedDict[tuple[Position, Filters, int], Run] = OrderedDict()
+        self._shared: OrderedDict[tuple[Position, View, int], Run] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    async def respond(self, request: web.Request, filters: Filters) -> web.StreamResponse:
+    async def respond(self, request: web.Request, view: View) -> web.StreamResponse:
         """Answer 200 with events until the client leaves, its key is revoked or reads fail.
 
         Raises StoreUnavailable, NotLoaded, NoPlace.
         """
         await self._queries.prepare_read()
-        return await self._streams.respond(request, WatchCursor(self, filters))
+        return await self._streams.respond(request, WatchCursor(self, view))
 
-    def position_of(self, event_id: str) -> Position | None:
+    def position_of(self, event_id: str, view: View) -> Position | None:
         """Return the position of an id; None if a watch cannot resume there."""
-        return self._history.position_of(event_id)
+        return self._history.position_of(event_id, address=view.address)
 
     def id_of(self, position: Position) -> bytes:
         """Return the id of a position."""
@@ -102,26 +109,26 @@ class Watch:
         """Return whether all changes after a number are kept."""
         return number >= self._history.first
 
-    async def following(self, position: Position, filters: Filters, *, begun: int) -> Run:
+    async def following(self, position: Position, view: View, *, begun: int) -> Run:
         """Return the next events for the client that began as this one; raises StreamBroken."""
         try:
             self._queries.require_available()
         except (NotLoaded, StoreUnavailable) as error:
             raise StreamBroken from error
         async with self._slices.turn():
-            return self._following(position, filters, begun)
+            return self._following(position, view, begun)
 
-    def _following(self, position: Position, filters: Filters, begun: int) -> Run:
+    def _following(self, position: Position, view: View, begun: int) -> Run:
         """Return the next events, which clients share; raises StreamBroken."""
         # At the beginning of the list, no change is sent yet, so their number makes no difference.
         start = position._replace(number=0) if position.listed == "" else position
         # Once changes are dropped, as when hosts are denied, nothing that was made before is sent.
-        key = start, filters, self._history.first
+        key = start, view, self._history.first
         shared = self._shared.get(key)
         if shared is not None and (position.listed is None or shared.begun >= begun):
             self._shared.move_to_end(key)
             return shared
-        parts, end = self._next(position, filters)
+        parts, end = self._next(position, view)
         if end == position:
             return Run(None, position)
         if sum(map(len, parts)) > MAX_SHARED_RUN_BYTES:
@@ -133,49 +140,49 @@ class Watch:
             self._shared.popitem(last=False)
         return run
 
-    def _next(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
+    def _next(self, position: Position, view: View) -> tuple[Parts, Position]:
         """Return the next events, and the position after them; raises StreamBroken.
 
         While the nodes are being listed, changes of those that were listed already come first.
         """
-        parts, end = self._changed(position, filters)
+        parts, end = self._changed(position, view)
         if position.listed is None:
             return parts, end
         for _ in range(MAX_ROUNDS):  # or a fleet that changes fast enough would never be listed
             if end.number == self._history.last or sum(map(len, parts)) > MAX_BYTES_AT_ONCE:
                 break
-            more, end = self._changed(end, filters)
+            more, end = self._changed(end, view)
             parts += more
         if end.number < self._history.last:
             return parts, end
-        listed, end = self._listed(end, position.listed, filters)
+        listed, end = self._listed(end, position.listed, view)
         return parts + listed, end
 
-    def _changed(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
+    def _changed(self, position: Position, view: View) -> tuple[Parts, Position]:
         """Return the events of the next changes, and the position after; raises StreamBroken."""
         changes = self._history.after(position.number, CHANGES_AT_ONCE)
         if changes is None:
             raise StreamBroken
         end = position._replace(number=position.number + len(changes))
-        return list(self._events(changes, position, filters)), end
+        return list(self._events(changes, position, view)), end
 
     def _events(
-        self, changes: Iterable[PastChange], position: Position, filters: Filters
+        self, changes: Iterable[PastChange], position: Position, view: View
     ) -> Iterator[bytes]:
         """Yield the events of changes; those of nodes that are not listed yet are left out."""
-        matches = filters.matcher()
+        matches = view.filters.matcher()
         for number, change in enumerate(changes, position.number + 1):
             if position.listed is not None and change.hostname > position.listed:
                 continue
-            kind = change.kind_for(matches)
+            kind = change.kind_for(matches, address=view.address)
             if kind is not None:
-                data = _node(change.head, change.last_update) if kind == "node" else _name(change)
+                data = _node(change, view) if kind == "node" else _name(change)
                 yield from self._event(kind, data, position._replace(number=number))
 
-    def _listed(self, position: Position, listed: str, filters: Filters) -> tuple[Parts, Position]:
+    def _listed(self, position: Position, listed: str, view: View) -> tuple[Parts, Position]:
         """Return the events of the next nodes of the list or of its end, and the position after."""
         parts: Parts = []
-        matches = filters.matcher()
+        matches = view.filters.matcher()
         scanned = size = 0
         following = Position(position.number)
         entries = self._unlisted(listed, again=position.again)
@@ -184,7 +191,7 @@ class Watch:
         for entry in entries:
             following = Position(position.number, entry.hostname)
             if matches(entry.head, entry.labels_start()):
-                parts += self._node_events(entry, following)
+                parts += self._node_events(entry, following, view)
                 size += len(entry.head)
             scanned += len(entry.head)
             if scanned > MAX_SCANNED_BYTES or size > MAX_BYTES_AT_ONCE:
@@ -196,9 +203,9 @@ class Watch:
         following = self._directory.following(listed)
         return following if entry is None else [entry, *following]
 
-    def _node_events(self, entry: Entry, position: Position) -> Parts:
+    def _node_events(self, entry: Entry, position: Position, view: View) -> Parts:
         """Return the events that describe a node; the last one has the id of the position."""
-        node = _node(entry.head, entry.last_update)
+        node = _node(entry, view)
         if not entry.is_stale:
             return self._event("node", node, position)
         first = self._event("node", node, position._replace(again=True))
@@ -223,9 +230,9 @@ class Watch:
 class WatchCursor:
     """The position of one client; it has taken all changes up to a number."""
 
-    def __init__(self, watch: Watch, filters: Filters) -> None:
+    def __init__(self, watch: Watch, view: View) -> None:
         self._watch = watch
-        self._filters = filters
+        self._view = view
         self._begun = watch.count_begun()
         _, self._position = watch.reset()
         self._taken = self._position.number
@@ -237,7 +244,7 @@ class WatchCursor:
 
     def begin(self, last_id: str) -> bytes:
         """Go to the position of an id, or else to a `reset`, which is returned."""
-        position = self._watch.position_of(last_id)
+        position = self._watch.position_of(last_id, self._view)
         first = b""
         if position is None:
             first, position = self._watch.reset()
@@ -246,7 +253,7 @@ class WatchCursor:
 
     async def advance(self) -> Iterable[bytes] | None:
         """Return the next events in pieces, None if there are none; raises StreamBroken."""
-        run = await self._watch.following(self._position, self._filters, begun=self._begun)
+        run = await self._watch.following(self._position, self._view, begun=self._begun)
         self._position = run.end
         return run.pieces
 
@@ -263,8 +270,8 @@ class WatchCursor:
         return self._watch.is_kept(self._taken)
 
 
-def _node(head: bytes, last_update: int) -> Parts:
-    return [head, b"%d}" % last_update]
+def _node(node: PastChange | Entry, view: View) -> Parts:
+    return [node.head, node_tail(node.last_update, node.address if view.address else None)]
 
 
 def _name(node: PastChange | Entry) -> Parts:

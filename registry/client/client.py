@@ -23,7 +23,7 @@ from registry.client.errors import (
     redirected,
 )
 from registry.client.identity import foreign_answer, is_from_daemon, printable
-from registry.client.models import Access, ExplainedNode, Service, Status
+from registry.client.models import Access, AddressedNode, ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
@@ -33,8 +33,12 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 500
+# The query parameter that adds the address of each node.
+ADDRESS = "address", "true"
+Query = list[tuple[str, str]]
 
 T = TypeVar("T")
+N = TypeVar("N", bound=Node)
 
 
 class Timeouts(NamedTuple):
@@ -111,11 +115,13 @@ class RegistryClient:
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
         """Send a heartbeat; return the node as the registry has it from now on."""
         body = await self._send("POST", _node_path(hostname), body=msgspec.json.encode(heartbeat))
-        return _single_node(body, hostname)
+        return _single(_decode(body, list[Node]), hostname)
 
-    async def node(self, hostname: str) -> Node:
-        """Return one node. Raises NotFound if it is unknown."""
-        return _single_node(await self._send("GET", _node_path(hostname)), hostname)
+    async def node(self, hostname: str, *, address: bool = False) -> AddressedNode:
+        """Return one node, with its address if that is asked for. Raises NotFound."""
+        query = [ADDRESS] if address else []
+        body = await self._send("GET", _node_path(hostname), query=query)
+        return _single(_decode(body, list[AddressedNode]), hostname)
 
     async def nodes(
         self,
@@ -127,10 +133,12 @@ class RegistryClient:
         stale: bool | None = None,
         held: bool = False,
         limit: int | None = None,
-    ) -> list[Node]:
+        address: bool = False,
+    ) -> list[AddressedNode]:
         """Return all nodes that pass every filter, or the first ``limit`` of them.
 
         With ``held``, only those that are due to be forgotten, and stay since too many would be.
+        With ``address``, each with the address that its last heartbeat came from.
         """
         query = filter_parameters(labels, prefixes, kv)
         if max_age_seconds is not None:
@@ -141,7 +149,9 @@ class RegistryClient:
             query.append(("held", "true"))
         if limit is not None:
             query.append(("limit", str(limit)))
-        return _decode(await self._send("GET", "/nodes", query=query), list[Node])
+        if address:
+            query.append(ADDRESS)
+        return _decode(await self._send("GET", "/nodes", query=query), list[AddressedNode])
 
     async def targets(self, service: str) -> list[TargetGroup]:
         """Return the target groups of one service, in the form of http_sd."""
@@ -285,7 +295,7 @@ class RegistryClient:
 
 def filter_parameters(
     labels: Iterable[str], prefixes: Iterable[str], kv: Mapping[str, str] | None
-) -> list[tuple[str, str]]:
+) -> Query:
     """Return the query parameters of filters."""
     query = [("label", label) for label in labels]
     query += [("prefix", prefix) for prefix in prefixes]
@@ -344,8 +354,7 @@ def _shown(text: str) -> str:
     return printable(text)[:MAX_MESSAGE_CHARS].strip()
 
 
-def _single_node(body: bytes, hostname: str) -> Node:
-    nodes = _decode(body, list[Node])
+def _single(nodes: list[N], hostname: str) -> N:
     if len(nodes) != 1 or nodes[0].hostname != hostname:
         raise NotARegistry(f"it answers 200, but not with the one node {hostname}")
     return nodes[0]

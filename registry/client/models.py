@@ -2,6 +2,14 @@
 
 import msgspec
 
+from registry.message import Node
+
+
+class AddressedNode(Node, frozen=True, kw_only=True, omit_defaults=True):
+    """A node, and where its last heartbeat came from; None unless that was asked for."""
+
+    address: str | None = None
+
 
 class ExplainedTarget(msgspec.Struct, frozen=True):
     """A target that scrapers get, with the labels that it has from the node."""

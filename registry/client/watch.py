@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 
 from registry.client.backoff import Backoff
-from registry.client.client import RegistryClient, filter_parameters
+from registry.client.client import RegistryClient
 from registry.client.errors import NotARegistry, RegistryError, error_for_exception
-from registry.message import Node
+from registry.client.models import AddressedNode
 
 NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh", "listed"]
 
@@ -31,7 +31,7 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: NodeEventKind
     hostname: str = ""
-    node: Node | None = None
+    node: AddressedNode | None = None
     warming_seconds: int = 0
 
 
@@ -46,6 +46,7 @@ class _Listed(msgspec.Struct):
 class NodeWatch:
     """Follows the nodes that pass all filters, and resumes where the connection was lost.
 
+    ``parameters`` are those of the query: filters, and ADDRESS for nodes with their addresses.
     ``lost`` is called with the reason at each loss, and before each pause. An error that will not
     pass by itself, such as a wrong key, ends the watch.
     """
@@ -53,14 +54,12 @@ class NodeWatch:
     def __init__(
         self,
         client: RegistryClient,
+        parameters: Iterable[tuple[str, str]] = (),
         *,
-        labels: Iterable[str] = (),
-        prefixes: Iterable[str] = (),
-        kv: Mapping[str, str] | None = None,
         lost: Callable[[RegistryError], None],
     ) -> None:
         self._client = client
-        self._query = [("watch", "true"), *filter_parameters(labels, prefixes, kv)]
+        self._query = [("watch", "true"), *parameters]
         self._lost = lost
         self._last_id = ""
         self._backoff = Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom())
@@ -119,7 +118,7 @@ def _event(fields: Mapping[str, str]) -> NodeEvent:
     kind, data = fields["event"], fields.get("data", "")
     try:
         if kind == "node":
-            node = msgspec.json.decode(data, type=Node)
+            node = msgspec.json.decode(data, type=AddressedNode)
             return NodeEvent(kind="node", hostname=node.hostname, node=node)
         if kind in ("gone", "stale", "fresh"):
             hostname = msgspec.json.decode(data, type=_Host).hostname

@@ -27,38 +27,51 @@ ID = re.compile(
 )
 
 EventKind = Literal["node", "gone", "stale", "fresh"]
-EVENT_KINDS: dict[ChangeKind, EventKind] = {
+PastKind = EventKind | Literal["moved"]
+PAST_KINDS: dict[ChangeKind, PastKind] = {
     ChangeKind.ADDED: "node",
     ChangeKind.CHANGED: "node",
+    ChangeKind.MOVED: "moved",
     ChangeKind.STALE: "stale",
     ChangeKind.FRESH: "fresh",
     ChangeKind.DELETED: "gone",
     ChangeKind.EXPIRED: "gone",
 }
-FOLLOWED_KINDS = frozenset(EVENT_KINDS)
+FOLLOWED_KINDS = frozenset(PAST_KINDS)
 
 
 class PastChange(msgspec.Struct, frozen=True, gc=False):
     """A change of a node: `head` and `last_update` are the node, `before` what it replaced.
 
+    `address` is where its heartbeats came from then. A node that has only `moved` is the same to a
+    client that sees no addresses.
+
     The garbage collector does not know of it. While many nodes expire, more is freed than made, so
     that it does not run; then it would look at all of their changes at once.
     """
 
-    kind: EventKind
+    kind: PastKind
     hostname: str
     head: bytes
     last_update: int
     before: bytes | None
+    address: str
 
-    def kind_for(self, matches: Callable[[bytes, int], bool]) -> EventKind | None:
+    def kind_for(
+        self, matches: Callable[[bytes, int], bool], *, address: bool = False
+    ) -> EventKind | None:
         """Return the event for a client that watches the nodes that match; None if there is none.
 
-        For that client, a node that no longer matches is gone.
+        For that client, a node that no longer matches is gone. With `address`, it sees addresses.
         """
+        kind = self.kind
+        if kind == "moved":
+            if not address:
+                return None
+            kind = "node"
         start = labels_start(self.hostname)
         if matches(self.head, start):
-            return self.kind
+            return kind
         if self.kind == "node" and self.before is not None and matches(self.before, start):
             return "gone"
         return None
@@ -113,8 +126,14 @@ class ChangeHistory:
     def record(self, change: Change) -> None:
         """Keep a change; subscribes to the kinds in FOLLOWED_KINDS."""
         node = change.node
-        kind = EVENT_KINDS[change.kind]
-        recorded = PastChange(kind, node.hostname, node.head, node.last_update, change.before)
+        recorded = PastChange(
+            PAST_KINDS[change.kind],
+            node.hostname,
+            node.head,
+            node.last_update,
+            change.before,
+            node.address,
+        )
         self._note_sequence()
         self._changes.append(recorded)
         self._bytes += _size(recorded)
@@ -162,13 +181,19 @@ class ChangeHistory:
             return text
         return f"{text}-{position.listed}{'+' if position.again else ''}"
 
-    def position_of(self, text: str) -> Position | None:
-        """Return the position of an id; None if a watch cannot resume there."""
+    def position_of(self, text: str, *, address: bool = False) -> Position | None:
+        """Return the position of an id; None if a watch cannot resume there.
+
+        With `address`, it is an id of this registry alone: each of those that share a store learns
+        at another place in its order that a node has moved.
+        """
         match = ID.fullmatch(text)
         if match is None:
             return None
         number: int | None = int(match["number"])
         if match["run"] != self._run:
+            if address:
+                return None
             number = self._number_at(match["order"], int(match["sequence"] or 0))
         if number is None or not self._dropped <= number <= self.last:
             return None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from registry.errors import NodeNotFound
 from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.listing import NODE_BYTES, Listing, Selection
+from registry.nodes.directory.listing import Listing, Selection
 from registry.nodes.directory.search import prepare
 from registry.nodes.nodes import Nodes
 from registry.responses.shared_work import SharedWork
@@ -77,7 +77,8 @@ class NodeQueries:
     def expected_bytes(self, selection: Selection) -> int:
         """Return how much memory a listing may take."""
         known = len(self._directory)
-        return NODE_BYTES * (known if selection.limit is None else min(known, selection.limit))
+        count = known if selection.limit is None else min(known, selection.limit)
+        return selection.node_bytes * count
 
     async def list(self, selection: Selection) -> Listing:
         """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""

@@ -1,12 +1,12 @@
 """What `watch` tells of the events of nodes."""
 
 from cli.commands.watch import Changes
+from registry.client.models import AddressedNode
 from registry.client.watch import NodeEvent
-from registry.message import Node
 
 
 def node(name: str, *labels: str, **kv: str) -> NodeEvent:
-    found = Node(hostname=name, labels=list(labels), kv=kv, last_update=0)
+    found = AddressedNode(hostname=name, labels=list(labels), kv=kv, last_update=0)
     return NodeEvent(kind="node", hostname=name, node=found)
 
 

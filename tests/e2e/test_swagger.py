@@ -18,8 +18,16 @@ EXAMPLES = 3  # for each operation, in each phase
 REGISTRY = """
 [[operations]]
 include-operation-id = "listNodes"
-# A stream does not end, and schemathesis expects a content type of a 304.
-parameters = {"query.watch" = "false", "header.If-None-Match" = '"another"'}
+# A stream does not end, and schemathesis expects a content type of a 304. The schema is that of
+# nodes without their addresses.
+[operations.parameters]
+"query.watch" = "false"
+"query.address" = "false"
+"header.If-None-Match" = '"another"'
+
+[[operations]]
+include-operation-id = "getNode"
+parameters = {"query.address" = "false"}
 
 [[operations]]
 include-operation-id-regex = "listServices|discoverTargets"

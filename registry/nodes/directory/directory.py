@@ -31,6 +31,7 @@ BACKSLASH = ord("\\")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 _decode = msgspec.json.Decoder(Node).decode
+_encode = msgspec.json.encode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -113,9 +114,9 @@ class Entry(BlockItem):
         """Return where in `head` the array of labels begins."""
         return labels_start(self.hostname)
 
-    def encoded(self) -> bytes:
-        """Return the node as JSON."""
-        return b"%b%d}" % (self.head, self.last_update)
+    def encoded(self, *, address: bool = False) -> bytes:
+        """Return the node as JSON; with its address, if that is asked for."""
+        return self.head + node_tail(self.last_update, self.address if address else None)
 
     def row(self) -> Row:
         """Return the node as it is stored."""
@@ -172,6 +173,13 @@ class Entry(BlockItem):
     def node(self) -> Node:
         """Return the node, decoded."""
         return _decode(self.encoded())
+
+
+def node_tail(last_update: int, address: str | None) -> bytes:
+    """Return what follows the `head` of an encoded node; None shows no address."""
+    if address is None:
+        return b"%d}" % last_update
+    return b'%d,"address":%b}' % (last_update, _encode(address))
 
 
 def labels_start(hostname: str) -> int:

@@ -3,9 +3,10 @@
 from array import array
 from collections.abc import Generator, Iterable, Iterator
 from hashlib import sha256
+from operator import add
 from typing import NamedTuple
 
-from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.directory import Directory, Entry, node_tail
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.search import TextSearch
 from registry.responses.encoded_runs import DIGEST_BYTES
@@ -13,6 +14,8 @@ from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pie
 
 # A reference to the encoded node, and its `last_update`.
 NODE_BYTES = 16
+# A reference to the address.
+ADDRESS_BYTES = 8
 # Searching this many bytes for values takes half a millisecond.
 MAX_SCANNED_BYTES = 1024 * 1024
 
@@ -22,6 +25,7 @@ class Selection(NamedTuple):
 
     `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
     With `apps_down`, only those that tell of apps that are down or unhealthy, or only others.
+    With `address`, each node is shown with the address that its last heartbeat came from.
     """
 
     filters: Filters
@@ -29,6 +33,12 @@ class Selection(NamedTuple):
     limit: int | None = None
     search: str = ""
     apps_down: bool | None = None
+    address: bool = False
+
+    @property
+    def node_bytes(self) -> int:
+        """How much memory a listing takes for each node."""
+        return NODE_BYTES + ADDRESS_BYTES * self.address
 
 
 class Listing:
@@ -70,7 +80,8 @@ class Listing:
 
         A node that is there throughout is listed once. `now` is the monotonic time.
         """
-        chunk, left = _Chunk(), selection.limit
+        new_chunk = _AddressedChunk if selection.address else _Chunk
+        chunk, left = new_chunk(), selection.limit
         last = ""
         for entry in _passing(self._directory, selection, now):
             if entry is None:
@@ -83,7 +94,7 @@ class Listing:
             last = entry.hostname
             if chunk.size + len(entry.head) > PIECE_BYTES:
                 self._add(chunk)
-                chunk = _Chunk()
+                chunk = new_chunk()
             chunk.add(entry)
             yield
         self._add(chunk)
@@ -96,7 +107,7 @@ class Listing:
         for part in chunk.parts():
             self._hash.update(part)
             self.size += len(part)
-        self._held += NODE_BYTES * len(chunk.heads)
+        self._held += chunk.held_bytes()
         self._chunks.append(chunk)
 
 
@@ -126,12 +137,48 @@ class _Chunk:
         self.heads, self._added = tuple(self._added), []
         return len(self.heads)
 
+    def held_bytes(self) -> int:
+        """Return how much memory it takes."""
+        return NODE_BYTES * len(self.heads)
+
     def parts(self) -> Iterable[bytes]:
         """Return the values with commas between them, in parts; large ones are not copied."""
         if len(self.heads) == 1:
             return self.heads[0], b"%d}" % self.last_updates[0]
         pairs = zip(self.heads, self.last_updates, strict=True)
         return [b",".join([b"%b%d}" % pair for pair in pairs])]
+
+
+class _AddressedChunk(_Chunk):
+    """Some neighbours, each with the address that its last heartbeat came from."""
+
+    __slots__ = ("_added_addresses", "_addresses")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._added_addresses: list[str] = []
+        self._addresses: tuple[str, ...] = ()
+
+    def add(self, entry: Entry) -> None:
+        """Add a node as it is now."""
+        super().add(entry)
+        self._added_addresses.append(entry.address)
+
+    def finish(self) -> int:
+        """Add no more; return the number of nodes."""
+        self._addresses, self._added_addresses = tuple(self._added_addresses), []
+        return super().finish()
+
+    def held_bytes(self) -> int:
+        """Return how much memory it takes."""
+        return super().held_bytes() + ADDRESS_BYTES * len(self.heads)
+
+    def parts(self) -> Iterable[bytes]:
+        """Return the values with commas between them, in parts; large ones are not copied."""
+        tails = map(node_tail, self.last_updates, self._addresses)
+        if len(self.heads) == 1:
+            return self.heads[0], next(tails)
+        return [b",".join(map(add, self.heads, tails))]
 
 
 def _passing(

@@ -181,4 +181,5 @@ async def test_programs_get_the_state_of_each_host(
     states = {"db-1": "stale", "web-1": "fresh"}
     assert len(found) == hosts
     assert all(each["state"] == states[each["hostname"]] for each in found)
-    assert {"hostname", "labels", "kv", "last_update", "state"} == found[0].keys()
+    assert {"hostname", "labels", "kv", "last_update", "address", "state"} == found[0].keys()
+    assert {each["address"] for each in found} == {"127.0.0.1"}

@@ -12,8 +12,8 @@ from cli.render.follower import Follower
 from cli.render.nodes import NodeSet
 from registry.client.backoff import Backoff
 from registry.client.errors import RegistryError, Unreachable, WrongKey
+from registry.client.models import AddressedNode
 from registry.client.watch import NodeEvent
-from registry.message import Node
 from tests.support.machine.clocks import in_virtual_time
 
 RESET = NodeEvent(kind="reset")
@@ -22,7 +22,7 @@ LISTED = NodeEvent(kind="listed")
 
 def node(hostname: str, *labels: str) -> NodeEvent:
     """Return the event of a node."""
-    found = Node(hostname=hostname, labels=list(labels), kv={}, last_update=1)
+    found = AddressedNode(hostname=hostname, labels=list(labels), kv={}, last_update=1)
     return NodeEvent(kind="node", hostname=hostname, node=found)
 
 

@@ -1,8 +1,8 @@
 """The nodes of a watch, as templates see them."""
 
 from cli.render.nodes import NodeSet
+from registry.client.models import AddressedNode
 from registry.client.watch import NodeEvent
-from registry.message import Node
 
 
 def told(nodes: NodeSet, *events: str) -> NodeSet:
@@ -11,7 +11,9 @@ def told(nodes: NodeSet, *events: str) -> NodeSet:
         kind, _, hostname = event.partition(" ")
         match kind:
             case "node":
-                node = Node(hostname=hostname, labels=["a:1", "a:2", "b:3"], kv={}, last_update=1)
+                node = AddressedNode(
+                    hostname=hostname, labels=["a:1", "a:2", "b:3"], kv={}, last_update=1
+                )
                 nodes.apply(NodeEvent(kind="node", hostname=hostname, node=node))
             case "gone":
                 nodes.apply(NodeEvent(kind="gone", hostname=hostname))

@@ -9,8 +9,12 @@ from cli.render.nodes import TemplateNode
 from cli.render.template import NodeTemplate
 
 NODES = [
-    TemplateNode(hostname="h1", labels=["service:web"], kv={"port": "81"}, stale=False),
-    TemplateNode(hostname="h2", labels=[], kv={"port": "8 2;\nevil"}, stale=True),
+    TemplateNode(
+        hostname="h1", address="192.0.2.1", labels=["service:web"], kv={"port": "81"}, stale=False
+    ),
+    TemplateNode(
+        hostname="h2", address="2001:db8::2", labels=[], kv={"port": "8 2;\nevil"}, stale=True
+    ),
 ]
 
 

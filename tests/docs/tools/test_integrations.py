@@ -38,7 +38,13 @@ def test_the_template_of_the_page_writes_no_upstream_without_servers(
     (tmp_path / "upstreams.j2").write_text(text)
     template = NodeTemplate(tmp_path / "upstreams.j2")
     fresh, stale = (
-        TemplateNode(hostname=f"{name}.example.com", labels=("service:web",), kv={}, stale=is_stale)
+        TemplateNode(
+            hostname=f"{name}.example.com",
+            address="192.0.2.1",
+            labels=("service:web",),
+            kv={},
+            stale=is_stale,
+        )
         for name, is_stale in (("web-1", False), ("web-2", True))
     )
 

@@ -64,7 +64,7 @@ async def test_what_is_sent_and_read_is_documented_as_it_is(
     assert [each for each in found if not each.startswith("Heartbeat.last_update")] == []
 
 
-async def test_the_flat_form_and_both_explanations_are_as_their_definitions_say(
+async def test_other_forms_of_answers_are_as_their_definitions_say(
     registry: InProcessRegistry,
 ) -> None:
     told = await document(registry)
@@ -78,6 +78,8 @@ async def test_the_flat_form_and_both_explanations_are_as_their_definitions_say(
     check_value(told, "TargetGroup", flat)
     check_value(told, "PrometheusDiscovery", nested)
     check_value(told, "Explanation", explained)
+    for path in ("/nodes", "/nodes/web-2"):
+        check_value(told, "AddressedNode", (await registry.get(f"{path}?address=true"))[-1])
     check_value(told, "NodeExplanation", await registry.get("/nodes/web-1/explain"))
     assert {remark["reason"] for remark in explained["remarks"]} == {"host", "mended"}
 

@@ -95,6 +95,18 @@ async def test_nothing_is_posted_while_the_nodes_cannot_be_read(
         await until_taken(receiver, "resync started", "stale h1")
 
 
+async def test_a_node_that_only_moves_is_not_posted(receiver: CallbackReceiver) -> None:
+    async with (
+        in_process_registry(trusted_proxies=["127.0.0.1"]) as registry,
+        registry.components.callbacks.sending([callback(receiver)]),
+    ):
+        await until_taken(receiver, "resync started")
+        for address in ("192.0.2.1", "192.0.2.2"):
+            await registry.post("h1", headers={"X-Forwarded-For": address})
+        await registry.post("h2")
+        await until_taken(receiver, "resync started", "added h1", "added h2")
+
+
 async def test_nothing_is_posted_during_the_warm_up(receiver: CallbackReceiver) -> None:
     limits = NodesSettings(warm_up_seconds=60, max_mib=0, changes_per_minute=0)
     async with in_process_registry(limits=limits, store=MemoryStore(continues=False)) as registry:

@@ -2,6 +2,7 @@ import asyncio
 import json
 from email.utils import formatdate
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -19,6 +20,7 @@ from registry.client.errors import (
     Rejected,
     WrongKey,
 )
+from registry.client.models import AddressedNode
 from registry.message import TargetGroup
 from tests.support.registry.client import HEARTBEAT, KEY, NODE, accept_heartbeat, client, failure_of
 from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
@@ -258,8 +260,8 @@ async def test_a_program_can_ask_for_nodes_targets_and_one_node_and_forget_it(
         nodes = await registry.nodes(
             labels=["service:web"], prefixes=["service:"], kv={"rack": "r 12"}, max_age_seconds=90
         )
-        assert nodes == [NODE]
-        assert await registry.node("web-1") == NODE
+        assert nodes == [AddressedNode(**msgspec.structs.asdict(NODE))]
+        assert [await registry.node("web-1")] == nodes
         assert await registry.targets("a b") == [TargetGroup(["web-1:80"], {"a": "b"})]
         await registry.forget("web-1", agent_id="id-1")
 

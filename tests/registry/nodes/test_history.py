@@ -116,6 +116,9 @@ def test_a_watch_resumes_on_another_registry_that_shares_the_store() -> None:
     assert there.position_of(ids[9]) == Position(2)
     assert there.position_of(ids[12]) == Position(3)
     assert there.position_of(ids[13]) is None  # it is not here yet
+    # Where a node posts from has no place in the store's order.
+    assert there.position_of(ids[9], address=True) is None
+    assert here.position_of(ids[9], address=True) == here.position_of(ids[9])
     assert history_over(Shared(sequence=7, order="another0")).position_of(ids[7]) is None
     assert ChangeHistory().position_of(ids[7]) is None
 
