@@ -70,7 +70,8 @@ class NodesApi:
     async def list(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with the array of the nodes that are selected, or 304 if it is unchanged.
 
-        With `limit` and `after`, it is a page; the header Link says where the next one is. With
+        With `limit` and `after`, it is a page; the header Link says where the next one is, and with
+        `total`, Rollcall-Total how many nodes all pages have, unless they are too many. With
         `watch`, the answer is events instead, and does not end. `address` adds that of each node.
         """
         parameters = query(request, (*FILTERS, *SELECTION, WATCH, ADDRESS))
@@ -82,7 +83,7 @@ class NodesApi:
         async with self._answers.reading(request, expected=expected) as reader:
             listing = await self._queries.list(selected)
             return await self._answers.respond(
-                request, reader, listing, vary="Accept-Encoding", headers=_link(request, listing)
+                request, reader, listing, vary="Accept-Encoding", headers=_headers(request, listing)
             )
 
     async def show(self, request: web.Request) -> web.StreamResponse:
@@ -148,12 +149,13 @@ class NodesApi:
         return message_response(f"{hostname} is forgotten")
 
 
-def _link(request: web.Request, listing: Listing) -> dict[str, str]:
+def _headers(request: web.Request, listing: Listing) -> dict[str, str]:
+    total = {} if listing.total is None else {"Rollcall-Total": str(listing.total)}
     if listing.next_after is None:
-        return {}
+        return total
     following = request.rel_url.update_query(after=listing.next_after)
     # Relative to the request's path, of which a proxy may have removed the beginning.
-    return {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
+    return total | {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
 
 
 def _hostname(request: web.Request) -> str:

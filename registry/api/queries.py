@@ -11,7 +11,7 @@ from registry.nodes.directory.freshness import DUE, FRESH, STAGES
 from registry.nodes.directory.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
-SELECTION = ("search", "apps_down", "limit", "after")
+SELECTION = ("search", "apps_down", "limit", "after", "total")
 LISTS_ONLY = ("max_age", "stale", "held", *SELECTION)  # a watch has none of them
 WATCH = "watch"
 ADDRESS = "address"
@@ -64,6 +64,7 @@ def selection(parameters: MultiMapping[str]) -> Selection:
         search=_search(single(parameters, "search")),
         apps_down=_boolean(parameters, "apps_down"),
         address=is_with_address(parameters),
+        total=bool(_boolean(parameters, "total")),
     )
 
 

@@ -7,6 +7,8 @@ import { summary } from "./summary.js";
 import { age, appsWrong, hostLink, plainHeader, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
+// To count what a search finds takes longer than to list one page of it.
+const COUNT_MS = 30_000;
 const LABELS = 4;
 const COLUMNS = ["State", "Host", "Last heard", "Labels", "Apps", "Agent"];
 const sorting = new Sorting({
@@ -40,6 +42,7 @@ export class HostsView {
   #last = "";
   #status = null;
   #stale = new Set();
+  #counted = { filters: null, at: -Infinity, total: 0 };
 
   constructor(_rest, query, refresh) {
     this.#query = query;
@@ -73,13 +76,37 @@ export class HostsView {
   }
 
   async refresh(get) {
-    this.#status ??= (await get("/status")).body;
+    if (this.#status === null) await this.#refreshStatus(get);
     const page = await this.#page(get);
     this.#showPage(page);
-    this.#status = (await get("/status")).body;
-    show(this.#summary, summary(this.#status));
+    await this.#refreshStatus(get);
     this.#stale = await this.#staleNames(get, page.body);
     this.#showPage(page);
+    await this.#count(get, page.headers.get("Link") && !total(this.#query, this.#status));
+    this.#showPage(page);
+  }
+
+  // A status that cannot be shown is not kept.
+  async #refreshStatus(get) {
+    const { body } = await get("/status");
+    show(this.#summary, summary(body));
+    this.#status = body;
+  }
+
+  // Not while somebody types: filters that are new are counted with the next refresh.
+  async #count(get, isWanted) {
+    const of = filters(this.#query);
+    if (this.#counted.filters !== of) {
+      this.#counted = { filters: of, at: -Infinity, total: 0 };
+    } else if (isWanted && performance.now() - this.#counted.at > COUNT_MS) {
+      const { headers } = await get(`/nodes?limit=1&total=true&${of}`);
+      this.#counted = { filters: of, at: performance.now(), total: Number(headers.get("Rollcall-Total") ?? 0) };
+    }
+  }
+
+  // How many hosts there are on all pages; 0 if that is not known.
+  #total() {
+    return total(this.#query, this.#status) || (this.#counted.filters === filters(this.#query) ? this.#counted.total : 0);
   }
 
   // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
@@ -94,17 +121,14 @@ export class HostsView {
   }
 
   #page(get, more = {}) {
-    const query = new URLSearchParams({ limit: PAGE });
-    for (const name of [...FILTERS, "after"]) {
-      const value = this.#query.get(name);
-      if (value) query.set(name, value);
-    }
+    const query = new URLSearchParams(`limit=${PAGE}&${filters(this.#query)}`);
+    if (this.#query.get("after")) query.set("after", this.#query.get("after"));
     for (const [name, value] of Object.entries(more)) query.set(name, value);
     return get(`/nodes?${query}`);
   }
 
   #showPage(page) {
-    const last = `${page.text}${Array.from(this.#stale).join()}${location.hash}${JSON.stringify(this.#status.nodes)}`;
+    const last = `${page.text}${Array.from(this.#stale).join()}${location.hash}${JSON.stringify(this.#status.nodes)}${this.#total()}`;
     if (last !== this.#last) {
       this.#last = last;
       this.#replaceRows(page);
@@ -121,7 +145,7 @@ export class HostsView {
     const nodes = page.body;
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
     const before = this.#before();
-    this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && total(this.#query, this.#status), this.#query) : emptyText(this.#query, this.#status);
+    this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && this.#total(), this.#query) : emptyText(this.#query, this.#status);
     const rows = nodes.map((node) => ({ node, isStale: this.#query.get("stale") === "true" || this.#stale.has(node.hostname) }));
     // The registry sorts by hostname, so the rows of one page of several cannot be sorted otherwise.
     const isWhole = !next && !this.#query.get("after");
@@ -188,7 +212,13 @@ function foundText(shown, before, total, query) {
   return `Hosts ${count(before + 1)} to ${count(last)} of ${total === null ? count(last) : total > last ? count(total) : `more than ${count(last)}`}`;
 }
 
-// How many hosts there are on all pages; 0 if the registry has not counted them.
+// The filters that are set, as the parameters of a request.
+function filters(query) {
+  const set = FILTERS.filter((name) => query.get(name));
+  return new URLSearchParams(set.map((name) => [name, query.get(name)])).toString();
+}
+
+// How many hosts there are on all pages, as the status has it; 0 if it has not.
 function total(query, { nodes }) {
   const set = FILTERS.filter((name) => query.get(name)).map((name) => `${name}=${query.get(name)}`);
   const counted = { "": nodes.total, "stale=true": nodes.stale, "stale=false": nodes.fresh, "apps_down=true": nodes.apps_down };

@@ -16,6 +16,10 @@ from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pie
 NODE_BYTES = 16
 # A reference to the address.
 ADDRESS_BYTES = 8
+# Who asks how many nodes there are gets no number beyond these: of so many nodes, and of a search
+# that looks at so many one by one, which takes some tenths of a second in all.
+MAX_COUNTED = 10_000
+MAX_EXAMINED = 20_000
 # Searching this many bytes for values takes half a millisecond.
 MAX_SCANNED_BYTES = 1024 * 1024
 
@@ -25,7 +29,8 @@ class Selection(NamedTuple):
 
     `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
     With `apps_down`, only those that tell of apps that are down or unhealthy, or only others.
-    With `address`, each node is shown with the address that its last heartbeat came from.
+    With `address`, each node is shown with the address that its last heartbeat came from. With
+    `total`, all that pass are counted, also before and after the page.
     """
 
     filters: Filters
@@ -34,6 +39,7 @@ class Selection(NamedTuple):
     search: str = ""
     apps_down: bool | None = None
     address: bool = False
+    total: bool = False
 
     @property
     def node_bytes(self) -> int:
@@ -57,6 +63,7 @@ class Listing:
         self._held = 0
         self.size = len(b"[]")
         self.next_after: str | None = None  # where the next page goes on, if there is one
+        self.total: int | None = None  # how many nodes pass, if that is asked for and not too many
 
     @property
     def digest(self) -> bytes:
@@ -83,7 +90,7 @@ class Listing:
         new_chunk = _AddressedChunk if selection.address else _Chunk
         chunk, left = new_chunk(), selection.limit
         last = ""
-        for entry in _passing(self._directory, selection, now):
+        for entry in _passing(self._directory, selection, now, _search(selection)):
             if entry is None:
                 yield
                 continue
@@ -98,6 +105,18 @@ class Listing:
             chunk.add(entry)
             yield
         self._add(chunk)
+        if selection.total:
+            yield from self._count(selection._replace(after=""), now)
+
+    def _count(self, selection: Selection, now: float) -> Iterator[None]:
+        """Count the nodes that pass, in steps like those of `read`."""
+        search, count = _search(selection), 0
+        for entry in _passing(self._directory, selection, now, search):
+            count += entry is not None
+            if count > MAX_COUNTED or (search is not None and search.examined > MAX_EXAMINED):
+                return
+            yield
+        self.total = count
 
     def _add(self, chunk: "_Chunk") -> None:
         if not chunk.finish():
@@ -181,13 +200,16 @@ class _AddressedChunk(_Chunk):
         return [b",".join(map(add, self.heads, tails))]
 
 
+def _search(selection: Selection) -> TextSearch | None:
+    return TextSearch(selection.search) if selection.search else None
+
+
 def _passing(
-    directory: Directory, selection: Selection, now: float
+    directory: Directory, selection: Selection, now: float, search: TextSearch | None
 ) -> Generator[Entry | None, None, None]:
     """Yield the nodes that pass, and None now and then where none does for a while."""
     filters = selection.filters
     passes, apps_down = filters.predicate(now), selection.apps_down
-    search = TextSearch(selection.search) if selection.search else None
     after = selection.after
     scanned = 0
     while entries := directory.following(after):

@@ -35,9 +35,11 @@ class TextSearch:
     Neighbours in the directory have many texts in common, so they keep one text in which each of
     theirs stands once. Where that does not have what is searched for, no node does. The texts of
     a node that has changed are added to it; those that it had before stay until it is made anew.
+    `examined` is how many nodes were looked at one by one, which takes most of the time.
     """
 
     def __init__(self, text: str) -> None:
+        self.examined = 0
         self._text = text.casefold()
         self._encoded = _encode(self._text)[1:-1].decode()
 
@@ -46,6 +48,7 @@ class TextSearch:
         text = text_of(entries[0].block)
         if text is not None and self._encoded not in text:
             return ()
+        self.examined += len(entries)
         found: list[Entry] = []
         scanned = 0
         for entry in entries:

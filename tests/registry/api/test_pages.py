@@ -6,7 +6,10 @@ from urllib.parse import urljoin
 
 import pytest
 
-from tests.support.registry.in_process import InProcessRegistry
+from registry.nodes.directory.listing import MAX_EXAMINED
+from registry.store.protocol import Row
+from tests.support.registry.in_process import WALL, InProcessRegistry, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
 
 HOSTS = [f"web-{number:03}" for number in range(300)]
 LINK = '<{}>; rel="next"'
@@ -108,6 +111,52 @@ async def test_what_is_no_page_or_too_much_is_400(
 
     assert answer.status == 400
     assert named in answer.json()["message"]
+
+
+async def total(registry: InProcessRegistry, query: str) -> str | None:
+    """Return the number that a page tells of all pages."""
+    answer = await registry.ask("GET", f"/nodes?{query}&limit=2&total=true")
+    assert answer.status == 200, answer.body
+    return answer.headers.get("Rollcall-Total")
+
+
+async def test_a_page_tells_how_many_nodes_all_pages_have_to_those_who_ask(
+    registry: InProcessRegistry,
+) -> None:
+    for number in range(7):
+        await registry.post(f"web-{number}", [f"zone:{'a' if number < 5 else 'b'}"], {"n": "1"})
+
+    for query, expected in (
+        ("", "7"),
+        ("label=zone:a", "5"),
+        ("search=ZONE:", "7"),
+        ("search=ZONE:&label=zone:a&after=web-2", "5"),
+        ("stale=true", "0"),
+        ("after=web-6", "7"),
+    ):
+        assert await total(registry, query) == expected
+    answer = await registry.ask("GET", "/nodes?limit=2&total=true")
+    tag = {"If-None-Match": answer.headers["ETag"]}
+    await registry.post("web-7")
+    answer = await registry.ask("GET", "/nodes?limit=2&total=true", headers=tag)
+    assert (answer.status, answer.headers["Rollcall-Total"]) == (304, "8")
+    assert "Rollcall-Total" not in (await registry.ask("GET", "/nodes?limit=2")).headers
+    for query in ("total=1", "watch=true&total=true"):
+        assert (await registry.ask("GET", f"/nodes?{query}")).status == 400
+
+
+async def test_nodes_that_take_long_to_count_are_not_counted() -> None:
+    odd, plain = (b'{"labels":["zone:%b"],"kv":{}}' % name for name in (b"odd", b"even"))
+    rows = [
+        Row(f"web-{number:05}", plain if number % 20 else odd, WALL, "192.0.2.1")
+        for number in range(MAX_EXAMINED + 100)
+    ]
+    async with in_process_registry(store=MemoryStore(rows)) as registry:
+        assert await total(registry, "search=web") is None  # too many
+        assert await total(registry, "label=zone:even") is None
+        assert await total(registry, "search=odd") is None  # too many to look at one by one
+        assert await total(registry, "search=no-such-text") == "0"
+        assert await total(registry, "label=zone:odd") == str(len(rows) // 20)
 
 
 async def test_a_filter_that_is_repeated_counts_once(registry: InProcessRegistry) -> None:
