@@ -15,6 +15,9 @@ class Ages:
     them would take them from every list, and resolve each alert of them. So the nodes that expired
     within the last window, those that are due and those that will be within the next one are
     together one, or at most a share of all nodes. Else those that are due are held: they stay.
+
+    Until the registry has run for a window, it does not know how many expired within the last one,
+    so none expires. Nodes that are due count as held then only if too many are, as far as it knows.
     """
 
     def __init__(
@@ -39,7 +42,8 @@ class Ages:
         now, freshness = self._monotonic(), self._freshness
         silent = self._move(FRESH, lambda heard: freshness.is_stale(heard, now))
         others = self._move(STALE, lambda heard: freshness.is_due_soon(heard, now))
-        others += self._move(SOON, lambda heard: freshness.is_expired(heard, now))
+        if freshness.knows_a_window(now) or self._are_too_many():
+            others += self._move(SOON, lambda heard: freshness.is_expired(heard, now))
         return silent, bool(silent or others)
 
     def _move(self, stage: int, is_over: Callable[[float], bool]) -> list[Entry]:
@@ -53,7 +57,8 @@ class Ages:
 
         It is to be asked once `advance_some` moves no more: then all are counted.
         """
-        now, holds = self._monotonic(), self._are_too_many()
+        now = self._monotonic()
+        holds = not self._freshness.knows_a_window(now) or self._are_too_many()
 
         def expires(entry: Entry) -> bool | None:
             if holds and not self._freshness.is_held_long_enough(entry.heard, now):

@@ -43,6 +43,13 @@ class Freshness:
         """Seconds before and after the present in which nodes expire together: an hour of a day."""
         return self.expire_after / 24
 
+    def knows_a_window(self, now: float) -> bool:
+        """Return whether the registry knows how many nodes expired within the last window.
+
+        Those that expired before its start are stored nowhere.
+        """
+        return self.expire_at_most_percent == 0 or now - self.started >= self.window
+
     def is_stale(self, heard: float, now: float) -> bool:
         """Return whether a node last seen at `heard` is stale or expired at `now`."""
         return now - heard >= self.stale_after

@@ -183,6 +183,21 @@ async def test_a_restart_among_them_forgets_none() -> None:
         assert await counts(registry) == (HOSTS, HOSTS)
 
 
+async def test_none_expires_until_a_restarted_registry_knows_what_expired_within_an_hour() -> None:
+    silent, soon, living = silent_hosts(56, within=0)[:2], ["db-1", "db-2"], range(52)
+    rows = [row._replace(age=DAY) for row in silent]
+    rows += [silent[0]._replace(hostname=name, age=DAY - 40 * MINUTE) for name in soon]
+    rows += [silent[0]._replace(hostname=f"living-{number:02}") for number in living]
+    async with in_process_registry(store=MemoryStore(rows), limits=LIMITED) as registry:
+        await pass_time(registry, 59 * MINUTE, step=MINUTE)
+        assert await counts(registry) == (56, 0)  # they are few, as far as it knows
+        assert await listed(registry, "?held=true") == []
+        assert len(await listed(registry, "?stale=true")) == 56
+
+        await pass_time(registry, MINUTE, step=1)
+        assert await listed(registry) == [f"living-{number:02}" for number in living]
+
+
 async def test_registries_that_share_a_store_hold_and_forget_the_same_nodes() -> None:
     log, clock = SharedLog(7), ManualClocks()
     hosts = [f"web-{number:02}" for number in range(20)]
