@@ -24,7 +24,7 @@ from cli.output.program import steps_of, typed
 from cli.output.staleness import causes, gone, limit, silence
 from cli.output.text import Whole, age, counted
 from cli.run import FormCommand, session_of
-from registry.client.models import Status
+from registry.client.models import Denied, Status
 from registry.message import Node
 
 RENEWAL = "context set --certificate FILE --certificate-key FILE"
@@ -35,8 +35,9 @@ RENEWAL = "context set --certificate FILE --certificate-key FILE"
 def doctor(ctx: click.Context) -> int:
     """Ask the registry and all hosts what is wrong.
 
-    It looks at clocks, versions, stale and rejected hosts, engines, targets, certificates (yours,
-    too), apps that should run and do not, and agents that the registry knows and nobody reaches.
+    It looks at clocks, versions, stale, rejected and denied hosts, engines, targets, certificates
+    (yours, too), apps that should run and do not, and agents that the registry knows and nobody
+    reaches.
 
     The exit status is 1 if there is an error; warnings alone do not change it.
     """
@@ -77,6 +78,7 @@ async def _examined(session: Session) -> list[Finding]:
         status = await registry.status()
         silent = {node.hostname for node in stale}
         findings += [*_status(status), *_held(session, status.nodes.held)]
+        findings += _denied(status.denied)
         findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
@@ -161,6 +163,27 @@ def _status(status: Status) -> Iterable[Finding]:
     if status.warming_seconds:
         text = f"no targets for {status.warming_seconds} s, until all hosts had time to report"
         yield Finding("warning", "warm-up", text)
+
+
+def _denied(denied: Denied) -> Iterable[Finding]:
+    """Yield whether hosts that are denied still report, and who does not deny the same ones.
+
+    The registry shows no name of them, but in its log.
+    """
+    if denied.rejected:
+        text = (
+            f"{counted(denied.rejected, 'host')} in `nodes.denied` reported in the last hour, and"
+            " was rejected with 403: the registry's log has names and addresses"
+        )
+        yield Finding("warning", "denied", text)
+    elif denied.patterns:
+        patterns = counted(denied.patterns, "pattern")
+        text = f"`nodes.denied` has {patterns}, and none of these hosts reports"
+        yield Finding("ok", "denied", text)
+    if denied.differs_from:
+        others = first_names(denied.differs_from)
+        text = f"registries that share the store have another list `nodes.denied`: {others}"
+        yield Finding("error", "denied", text)
 
 
 def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:

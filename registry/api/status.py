@@ -43,9 +43,13 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeniedStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The list `nodes.denied`: its length, its digest, and who shares the store with another."""
+    """The list `nodes.denied`: its length, its digest, and who shares the store with another.
+
+    `rejected` is how many hosts in the list still report. No answer has their names.
+    """
 
     patterns: int
+    rejected: int
     digest: str
     differs_from: Sequence[str]
 
@@ -122,6 +126,8 @@ class StatusApi:
         fresh, stale = self._nodes.state_counts()
         facts = self._facts
         url = facts.store_url
+        latest, denied = self._remembered.refused.latest(), self._nodes.denied
+        refused = [each for each in latest if each.hostname not in denied]
         store = StoreStatus(
             kind=url.partition(":")[0],
             url=url,
@@ -139,8 +145,9 @@ class StatusApi:
                 store=store,
                 members=self._nodes.members,
                 denied=DeniedStatus(
-                    patterns=len(self._nodes.denied.patterns),
-                    digest=self._nodes.denied.digest,
+                    patterns=len(denied.patterns),
+                    rejected=len(latest) - len(refused),
+                    digest=denied.digest,
                     differs_from=self._nodes.denied_elsewhere,
                 ),
                 nodes=NodeCounts(
@@ -150,11 +157,7 @@ class StatusApi:
                     held=self._nodes.ages.held,
                     apps_down=self._nodes.apps_down,
                 ),
-                refused=[
-                    each
-                    for each in self._remembered.refused.latest()
-                    if each.hostname not in self._nodes.denied
-                ],
+                refused=refused,
                 history=self._remembered.heartbeats.samples(),
             )
         )

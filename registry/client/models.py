@@ -103,6 +103,14 @@ class NodeCounts(msgspec.Struct, frozen=True):
     held: int = 0
 
 
+class Denied(msgspec.Struct, frozen=True):
+    """The list `nodes.denied`: its length, how many of its hosts report, who has another list."""
+
+    patterns: int = 0
+    rejected: int = 0
+    differs_from: list[str] = []
+
+
 class Status(msgspec.Struct, frozen=True):
     """How a registry is; times are Unix seconds by its clock."""
 
@@ -113,3 +121,4 @@ class Status(msgspec.Struct, frozen=True):
     store: StoreStatus
     refused: list[Refused]
     nodes: NodeCounts = NodeCounts()
+    denied: Denied = Denied()

@@ -1,7 +1,7 @@
 // The registry's own health: its store, the warm-up, the cluster, and whom it refuses.
 
 import { h, show } from "../common/dom.js";
-import { dateAndTime, duration } from "../common/times.js";
+import { count, dateAndTime, duration } from "../common/times.js";
 import { age, card, hostLink, table } from "./parts.js";
 import { charts } from "./summary.js";
 
@@ -25,20 +25,22 @@ export class RegistryView {
   }
 }
 
-function notices({ store, warming_seconds: warming }) {
+function notices({ store, warming_seconds: warming, denied }) {
   return [
+    denied.differs_from.length > 0 && h("p", { class: "notice bad" }, `Other registries that share the store deny other hosts: ${denied.differs_from.join(", ")}.`),
     store.state !== "ok" && h("p", { class: "notice bad" }, `The store is ${store.state}. ${store.message}`),
     warming > 0 && h("p", { class: "notice" }, `The registry warms up: targets are withheld for ${duration(warming)}, until the hosts have reported.`),
   ];
 }
 
-function facts({ version, started_at: started, now, store, stale_after_seconds: stale }) {
+function facts({ version, started_at: started, now, store, stale_after_seconds: stale, denied }) {
   const rows = [
     ["Version", version],
     ["Running", `for ${duration(now - started)}, since ${dateAndTime(started)}`],
     ["Store", [h("span", { class: `state ${store.state === "ok" ? "fresh" : "stale"}` }, store.state), ` ${store.kind} `, h("code", {}, store.url)]],
     ["Stale after", `${duration(stale)} without a heartbeat`],
-  ];
+    denied.patterns > 0 && ["Denied", `${count(denied.patterns)} ${denied.patterns === 1 ? "name or pattern" : "names and patterns"}; ${denied.rejected ? count(denied.rejected) : "none"} of these hosts reported in the last hour`],
+  ].filter(Boolean);
   return card("Health", h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }
 

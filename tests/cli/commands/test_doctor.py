@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
+from registry.store.protocol import Member
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, StartAgent
@@ -192,6 +193,31 @@ async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_w
     assert findings[3:] == [("warning", "certificates", "b.test's ends in 10 days")]
     assert len(asked) == 2
     assert not any("Authorization" in head for head in asked)
+
+
+async def test_it_tells_whether_hosts_that_are_denied_still_report(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    assert found(await rollcall("doctor", "-o", "json"), "denied") == []
+    await registry.components.deny(["web-7", "old-*"])
+    none = await rollcall("doctor", "-o", "json")
+    quiet = "`nodes.denied` has 2 patterns, and none of these hosts reports"
+    assert found(none, "denied") == [("ok", quiet)]
+
+    assert (await registry.post("web-7")).status == 403
+    digest = registry.components.nodes.denied.digest
+    registry.store.members = [
+        Member(name=name, run=name, own=name == "here", seen_seconds=0, denied=denied)
+        for name, denied in (("here", digest), ("other", ""))
+    ]
+    still = await rollcall("doctor", "-o", "json")
+
+    warning, error = found(still, "denied")
+    assert warning[0] == "warning"
+    assert warning[1].startswith("1 host in `nodes.denied` reported in the last hour")
+    shared = "registries that share the store have another list `nodes.denied`: other"
+    assert error == ("error", shared)
+    assert found(still, "refused") == []
 
 
 async def test_it_names_what_was_refused_and_what_becomes_of_labels(

@@ -67,7 +67,8 @@ async def test_no_key_reports_or_deletes_them(*, lane: bool) -> None:
                 assert answer.status == 403
                 assert "is in `nodes.denied` of this registry" in answer.json()["message"]
             assert (await registry.ask("DELETE", f"/nodes/{name}", key=key)).status == 403
-        assert (await registry.get("/status"))["refused"] == []
+        status = await registry.get("/status")
+        assert (status["refused"], status["denied"]["rejected"]) == ([], 2)
         assert (await registry.post("web-70", LABELS)).status == 200
 
 
@@ -134,7 +135,8 @@ async def test_registries_with_another_list_are_named(fleet: InProcessRegistry) 
 
     denied = (await fleet.get("/status"))["denied"]
 
-    assert denied == {"patterns": 2, "digest": digest, "differs_from": ["other", "none"]}
+    shown = {"patterns": 2, "rejected": 0, "digest": digest, "differs_from": ["other", "none"]}
+    assert denied == shown
     metrics = (await fleet.ask("GET", "/metrics")).body
     assert b"\nrollcall_registry_denied_differs 2.0\n" in metrics
     await fleet.components.deny(())

@@ -259,7 +259,8 @@ def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock
 def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     daemons: Daemons, tabs: Tabs
 ) -> None:
-    registry = daemons.registry()
+    registry = daemons.registry(nodes={"denied": ["lost-1", "old-*"]})
+    assert registry.ask("POST", "/nodes/lost-1", json={"labels": [], "kv": {}}).status_code == 403
     post(registry, "web-1", LABELS, AGENT)
     clone = {"labels": [], "kv": {"agent.id": "2"}}
     assert registry.ask("POST", "/nodes/web-1", json=clone).status_code == 409
@@ -282,6 +283,8 @@ def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     expect(services).to_have_count(1)
     page.get_by_role("link", name="Registry", exact=True).click()
     expect(page.get_by_role("table", name="Refused")).to_contain_text("409")
+    denied = "2 names and patterns; 1 of these hosts reported in the last hour"
+    expect(page.get_by_text(denied)).to_be_visible()
 
 
 def test_the_page_says_that_the_registry_is_away_and_goes_on_when_it_is_back(

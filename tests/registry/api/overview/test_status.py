@@ -44,7 +44,7 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
             "message": "",
         },
         "members": [],
-        "denied": {"patterns": 0, "digest": "", "differs_from": []},
+        "denied": {"patterns": 0, "rejected": 0, "digest": "", "differs_from": []},
         "nodes": {"total": 2, "fresh": 1, "stale": 1, "held": 0, "apps_down": 0},
         "refused": [],
         "history": {
