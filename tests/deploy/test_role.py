@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.support.e2e.commands import change_settings
 from tests.support.e2e.fleet.fleet_folder import make
 from tests.support.pages import TOP
 from tests.support.requirements import need_root
+from tests.support.run.release import some_of
 
 ROLES = TOP / "deploy/ansible/roles"
 VARIABLES = ROLES / "rollcall/vars/main.yml"
@@ -49,19 +50,28 @@ ssl.create_default_context = strict
 """
 
 
-def evaluated(expression: str, variables: dict[str, Any], folder: Path) -> Any:
-    """Return what an expression is by the role's variables, some of which are given."""
-    result = folder / "result.json"
-    copy = {"content": f"{{{{ {expression} | to_json }}}}", "dest": str(result), "mode": "0600"}
-    done = played({"ansible.builtin.copy": copy}, variables, folder)
+def evaluated(expression: str, cases: Sequence[Mapping[str, Any]], folder: Path) -> list[Any]:
+    """Return what an expression is by the role's variables, some of which each case gives."""
+    tasks = [
+        {
+            "ansible.builtin.copy": {
+                "content": f"{{{{ {expression} | to_json }}}}",
+                "dest": str(folder / f"{number}.json"),
+                "mode": "0600",
+            },
+            "vars": dict(case),
+        }
+        for number, case in enumerate(cases)
+    ]
+    done = played(tasks, {}, folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(result.read_text())
+    return [json.loads((folder / f"{number}.json").read_text()) for number in range(len(cases))]
 
 
 def played(
-    task: dict[str, Any], variables: dict[str, Any], folder: Path
+    tasks: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run a task on this host, with the role's variables, some of which are given.
+    """Run tasks on this host, with the role's variables, some of which are given.
 
     The folder is the home of whoever runs it, with programs in ``bin``.
     """
@@ -70,10 +80,10 @@ def played(
         "connection": "local",
         "gather_facts": False,
         "vars_files": [str(VARIABLES)],
-        "tasks": [task],
+        "tasks": list(tasks),
     }
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    (folder / "given.yml").write_text(yaml.safe_dump(variables))
+    (folder / "given.yml").write_text(yaml.safe_dump(dict(variables)))
     given = f"--extra-vars=@{folder / 'given.yml'}"
     return run_playbook(folder, "--inventory=localhost,", given, "play.yml")
 
@@ -102,46 +112,38 @@ def run_playbook(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
+def test_no_secret_that_is_in_use_counts_as_old(tmp_path: Path) -> None:
+    settings: list[tuple[Any, set[str]]] = [
         ([{"file": NEW}, {"file": OLD}], {NEW, OLD}),
         ({"file": NEW}, {NEW}),
         ({"file": "node-secret-2"}, {NEW}),
         ([{"value": "s" * 32}], set()),
         (None, set()),
-    ],
-)
-def test_no_secret_that_is_in_use_counts_as_old(
-    setting: Any, named: set[str], tmp_path: Path
-) -> None:
-    variables: dict[str, Any] = {
-        "rollcall_settings": {"node_secret": setting},
-        "rollcall_node_secrets": [],
-    }
+    ]
+    cases = [
+        {"rollcall_settings": {"node_secret": setting}, "rollcall_node_secrets": former}
+        for setting, _ in settings
+        for former in ([], [{"file": OLD}])
+    ]
 
-    assert set(evaluated("rollcall_named_secrets", variables, tmp_path)) == named
+    found = [set(each) for each in evaluated("rollcall_named_secrets", cases, tmp_path)]
 
-    variables["rollcall_node_secrets"] = [{"file": OLD}]
-    assert set(evaluated("rollcall_named_secrets", variables, tmp_path)) == {*named, OLD}
+    assert found == [names for _, named in settings for names in (named, {*named, OLD})]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "installed", "is_there"),
-    [
+def test_a_later_build_of_one_version_is_installed(tmp_path: Path) -> None:
+    builds = [
         ("0.2.0~dev20270101000000.000000000000-1", "0.2.0~dev20261231235959.ffffffffffff-1", False),
         ("0.2.0-1", "0.2.0~dev20270101000000.000000000000-1", False),
         ("0.2.0~dev20270101000000.000000000000-1", "0.2.0~dev20270101000000.000000000000-1", True),
-    ],
-)
-def test_a_later_build_of_one_version_is_installed(
-    given: str, installed: str, *, is_there: bool, tmp_path: Path
-) -> None:
-    lines = [given, installed, "installed"]
-    variables = {"rollcall_versions": {"stdout_lines": lines}}
+    ]
+    cases = [
+        {"rollcall_versions": {"stdout_lines": [given, installed, "installed"]}}
+        for given, installed, _ in builds
+    ]
 
-    assert evaluated("rollcall_unpacked", variables, tmp_path) is is_there
+    assert evaluated("rollcall_unpacked", cases, tmp_path) == [is_there for *_, is_there in builds]
 
 
 @pytest.mark.slow
@@ -158,7 +160,7 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
         "rollcall_registry_host": "localhost",
     }
 
-    done = played({"ansible.builtin.include_role": place}, variables, tmp_path)
+    done = played([{"ansible.builtin.include_role": place}], variables, tmp_path)
 
     assert done.returncode != 0
     assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
@@ -178,7 +180,7 @@ def give_keys(agent: Daemon, agent_secrets: Any, folder: Path) -> list[str]:
     parts = "[rollcall_machines, rollcall_agent_yml['keys'], rollcall_keys]"
     overridden = {each: DEFAULTS[each] for each in ("rollcall_agent_port", "rollcall_labels")}
     overridden["rollcall_registry_port"] = DEFAULTS["rollcall_registry_port"]
-    machines, keys, files = evaluated(parts, variables | overridden, folder)
+    ((machines, keys, files),) = evaluated(parts, [variables | overridden], folder)
     done = make(host.parent, *machines)
     assert done.returncode == 0, done.stderr
     agent.terminate()
@@ -333,11 +335,13 @@ def checked(
         "rollcall_wait_seconds": wait,
         "rollcall_applied": {"stdout_lines": ["0"]},
     }
-    return played({"ansible.builtin.include_role": check, "loop": list(parts)}, variables, folder)
+    return played([{"ansible.builtin.include_role": check, "loop": list(parts)}], variables, folder)
 
 
 @pytest.mark.real("curl")
-@pytest.mark.parametrize("lax", [False, True])
+@pytest.mark.parametrize(
+    "lax", some_of([False, True], True, reason="the same with the other kind of CA")
+)
 def test_the_registry_is_asked_over_tls_with_a_ca_of_either_kind(
     daemons: Daemons, tmp_path: Path, *, lax: bool
 ) -> None:
