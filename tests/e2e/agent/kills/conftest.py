@@ -16,7 +16,7 @@ from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operation import Operation
-from tests.support.agent.kills.runs import IN_TURNS, SAMPLE, Check, Choice, failures_of
+from tests.support.agent.kills.runs import IN_TURNS, Check, Choice, failures_of
 from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
@@ -148,23 +148,10 @@ def _push_removable(client: docker.APIClient, server: ImageRegistry, base: str, 
     return reference
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(SAMPLE, id="sample"),
-        pytest.param(
-            IN_TURNS,
-            id="each_call",
-            marks=[
-                pytest.mark.release("a fault at each of some 300 calls takes ten minutes"),
-                pytest.mark.long(2),
-            ],
-        ),
-    ]
-)
-def choice(request: pytest.FixtureRequest) -> Choice:
+@pytest.fixture
+def choice() -> Choice:
     """Return which of the faults are taken."""
-    chosen: Choice = request.param
-    return chosen
+    return IN_TURNS
 
 
 @pytest.fixture

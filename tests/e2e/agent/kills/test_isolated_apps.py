@@ -9,7 +9,12 @@ import pytest
 from tests.support.agent.kills.operations import ISOLATED_CREATIONS, MOVES
 from tests.support.agent.kills.runs import Check
 
-pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long(1), pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.real("docker-registry"),
+    pytest.mark.long(2),
+    pytest.mark.timeout(1800),
+    pytest.mark.release("a fault at each of some 300 calls takes ten minutes"),
+]
 
 
 @pytest.fixture

@@ -281,3 +281,11 @@ EVERY_OPERATION = (
     *(*CREATIONS, *ISOLATED_CREATIONS, *MOVES, *UPDATES, *REBUILDS),
     *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )
+_OF_EACH_KIND = {
+    *("create", "create in the background that fails", "update, live", "update, replacing"),
+    *("rebuild", "rebuild that fails", "rollback", "start", "start without a container"),
+    *("restart", "restart of an unhealthy app, by the agent", "stop", "stop that ends a pull"),
+    *("delete", "password of a running app", "restore", "export, paused", "label"),
+}
+SAMPLED = tuple(each for each in EVERY_OPERATION if each.name in _OF_EACH_KIND)
+assert len(SAMPLED) == len(_OF_EACH_KIND)
