@@ -21,6 +21,7 @@ MASKS = (
     (re.compile(r"\b[0-9]+\.[0-9]{3,}\b"), "NUMBER"),
     (re.compile(r'(?<=seconds": )[0-9.]+'), "NUMBER"),
     (re.compile(r"\b[0-9]+-[0-9a-f]{11}\b"), "EVENT"),
+    (re.compile(r"\b\d{4,6} MiB\b"), "MEMORY MiB"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"0\.2\.0[.\w~+-]*"), "VERSION"),
 )
