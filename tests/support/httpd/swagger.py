@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from bravado_core.spec import Spec
-from bravado_core.validate import validate_schema_object
 from hypothesis import strategies as st
 from msgspec.inspect import Field, type_info
 
@@ -43,8 +42,10 @@ BOUNDS = {
 
 def check_value(document: Any, definition: str, value: Any) -> None:
     """Fail unless a value is as a definition says; null only where that has `x-nullable`."""
-    spec = Spec.from_dict(document)
-    validate_schema_object(spec, spec.spec_dict["definitions"][definition], value)
+    # Its import takes two seconds of a processor, in each worker that collects tests.
+    spec = import_module("bravado_core.spec").Spec.from_dict(document)
+    validate = import_module("bravado_core.validate").validate_schema_object
+    validate(spec, spec.spec_dict["definitions"][definition], value)
 
 
 def documented_operations(document: Any) -> set[tuple[str, str]]:
