@@ -28,6 +28,7 @@ MODULES = {
     "rollcall-registry": "registry.main",
 }
 NOTHING = Path(os.devnull)
+NO_FORKS = "ROLLCALL_NO_FORKS"  # the variable with which each console script is started
 # What `rollcall` imports only once it is used.
 COMMANDS = tuple(
     each.name
@@ -131,7 +132,7 @@ def start_program(
 
     Libraries of LD_PRELOAD are loaded where a program begins, so nothing is forked with them.
     """
-    if forked and "LD_PRELOAD" not in os.environ:
+    if forked and not {"LD_PRELOAD", NO_FORKS} & os.environ.keys():
         return ForkedProgram(
             command, stdout=stdout, stderr=stderr, stdin=stdin, environment=environment
         )
