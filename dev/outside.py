@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     check_out(commit)
     for name in MODULES:
         use_program(TREE / ".venv/bin" / name, TOP / ".venv/bin" / name)
-    command = [TREE / ".venv/bin/python", "-m", "dev.test", *(further or [TESTS])]
+    command = [f"{TREE}/.venv/bin/python", "-m", "dev.test", *(further or [TESTS])]
     return subprocess.run(
         command, cwd=TREE, env={**os.environ, NO_FORKS: "1"}, check=False
     ).returncode
