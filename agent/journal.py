@@ -115,14 +115,14 @@ class LimitsEntry(Entry, frozen=True, kw_only=True, tag="limits"):
     """The limits of a container are being changed.
 
     ``cpu`` and ``memory`` are those that it had, which others may have changed; 0 where there was
-    none, or the entry is of an earlier version.
+    none.
     """
 
     before: App
     target: App
     container_id: str
-    cpu: int = 0
-    memory: int = 0
+    cpu: int
+    memory: int
 
 
 class StartEntry(Entry, frozen=True, kw_only=True, tag="start"):

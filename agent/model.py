@@ -194,16 +194,15 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cause: ``stopped``: somebody stopped its container through the engine, and it stays down
-            while the run of the engine lasts. ``found``: it was down when this agent first looked
-            after apps, and stays down. ``not_started``: its last start failed, and it is tried
-            again.
+            while the run of the engine lasts. ``not_started``: its last start failed, and it is
+            tried again.
         engine_run: The id of the run of the engine in which it was stopped.
         tries: How many starts in a row have failed.
         error: Why the last one failed.
 
     """
 
-    cause: Literal["stopped", "found", "not_started"]
+    cause: Literal["stopped", "not_started"]
     engine_run: str | None = None
     tries: int = 0
     error: str = ""

@@ -1,14 +1,13 @@
 """The history in the database: revisions of apps, pulls, and the images that the agent pulled."""
 
 import sqlite3
-import time
 from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
 
 from agent.journal import OperationKind
-from agent.model import App, AppSpec, rfc3339, spec_values
+from agent.model import AppSpec
 from agent.state.transactions import Statement
 
 # The number of revisions of an app that are kept.
@@ -48,8 +47,7 @@ class Revision(AppSpec, frozen=True, kw_only=True):
         revision: 1 for the app's first, and one more for each that follows.
         created_at: When the change began, in RFC 3339.
         by: The name of the key that asked for it, None where nobody did.
-        operation: What was asked for. ``upgrade``: the app was there before its history was kept.
-            ``adopt``: it was read from its container.
+        operation: What was asked for. ``adopt``: it was read from its container.
         changed: The fields that the change has changed, ``image_id`` among them; none in the first.
         rollback_to: The revision that a rollback brought back, None for any other operation.
         image_id: The image that the app ran, None if no container was made of it.
@@ -60,7 +58,7 @@ class Revision(AppSpec, frozen=True, kw_only=True):
     revision: int
     created_at: str
     by: str | None = None
-    operation: OperationKind | Literal["adopt", "upgrade"]
+    operation: OperationKind | Literal["adopt"]
     changed: tuple[str, ...] = ()
     rollback_to: int | None = None
     image_id: str | None = None
@@ -218,27 +216,3 @@ def read_pulls(connection: sqlite3.Connection) -> list[Pull]:
         )
         for reference, began_at, alive_at, images in rows
     ]
-
-
-def add_history(connection: sqlite3.Connection) -> None:
-    """Make the tables in a database of an earlier version, with a first revision of each app."""
-    connection.execute(CREATE_REVISIONS_TABLE)
-    connection.execute(CREATE_PULLED_IMAGES_TABLE)
-    now = rfc3339(time.time())
-    for name, row in connection.execute("SELECT name, app FROM apps").fetchall():
-        app = msgspec.json.decode(row, type=App)
-        if app.failed:
-            continue
-        first = Revision(
-            **spec_values(app),
-            revision=1,
-            created_at=now,
-            operation="upgrade",
-            image_id=app.image_id,
-        )
-        marked = msgspec.structs.replace(app, revision=1)
-        connection.execute(
-            "UPDATE apps SET app = ? WHERE name = ?", (msgspec.json.encode(marked), name)
-        )
-        for statement, values in revision_statements(first):
-            connection.execute(statement, values)

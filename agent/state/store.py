@@ -29,12 +29,6 @@ from agent.state.history import (
     revision_statements,
     unpulled_statement,
 )
-from agent.state.migrations import (
-    CREATE_JOURNAL_TABLE,
-    CREATE_KEPT_DATA_TABLE,
-    CREATE_UNDONE_TABLE,
-    migrate,
-)
 from agent.state.rows import (
     AppTransaction,
     StoredState,
@@ -58,16 +52,16 @@ T = TypeVar("T")
 DISK_FULL = "the disk that holds the agent's database is full"
 EventListener: TypeAlias = Callable[[Sequence[Event]], None]
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9  # of the first release
 INSERT_FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
-{CREATE_JOURNAL_TABLE};
+CREATE TABLE journal (app TEXT PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
-{CREATE_UNDONE_TABLE};
-{CREATE_KEPT_DATA_TABLE};
+CREATE TABLE undone (change TEXT PRIMARY KEY);
+CREATE TABLE kept_data (app TEXT PRIMARY KEY, volumes BLOB NOT NULL) WITHOUT ROWID;
 {CREATE_REVISIONS_TABLE};
 {CREATE_PULLED_IMAGES_TABLE};
 {CREATE_PULLS_TABLE};
@@ -100,7 +94,7 @@ class StoreUnusable(Exception):
 
 
 class StoreTooNew(StoreUnusable):
-    """A newer agent made or migrated the database."""
+    """A newer agent made the database."""
 
 
 class Store:
@@ -127,11 +121,12 @@ class Store:
         self._listeners.append(listener)
 
     async def open(self) -> StoredState:
-        """Open the database; create it if there is none, migrate it if it is of an older version.
+        """Open the database; create it if there is none.
 
         Raises:
             StoreTooNew: it is of a newer version.
-            StoreUnusable: it is another program's, corrupt, in use, or cannot be read and written.
+            StoreUnusable: it is another program's, of a build before the first release, corrupt, in
+                use, or cannot be read and written.
 
         """
         self._loop = asyncio.get_running_loop()
@@ -181,12 +176,15 @@ class Store:
             raise StoreUnusable(f"{self._path}: is some other program's database; name another")
         if version > SCHEMA_VERSION:
             raise StoreTooNew(f"{self._path}: was made by a newer agent; use that one")
+        if tables and version < SCHEMA_VERSION:
+            raise StoreUnusable(
+                f"{self._path}: was made by a build before the first release; move it away: the"
+                " apps are then read back from their containers"
+            )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if not tables:
             connection.executescript(SCHEMA)
-        elif version < SCHEMA_VERSION:
-            migrate(connection, version=version, to_version=SCHEMA_VERSION)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):

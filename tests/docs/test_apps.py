@@ -171,10 +171,6 @@ TESTS = {
         "agent/apps/recovery/engine/test_engine_outage.py",
         "test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it",
     ),
-    "the agent is upgraded from a version that did not keep `desired`": (
-        "agent/apps/recovery/test_keeper.py",
-        "test_what_an_earlier_version_left_down_stays_down_until_it_is_started",
-    ),
 }
 
 

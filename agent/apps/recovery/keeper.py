@@ -122,4 +122,4 @@ class Keeper(ScheduledObserver):
 def _stays_down(down: Down | None, run: EngineRun | None) -> bool:
     if down is None or down.cause == "not_started":
         return False
-    return down.cause == "found" or run is None or down.engine_run == run.id
+    return run is None or down.engine_run == run.id

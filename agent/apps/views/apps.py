@@ -250,11 +250,6 @@ def _why_down(app: App, container: Container | None) -> str | None:
             "its container was stopped through the container engine, and not by the agent; it"
             " stays down until it is started or rebuilt, or the engine restarts"
         )
-    if down.cause == "found":
-        return (
-            "it was down when this version of the agent started first; it stays down until it is"
-            " started or rebuilt"
-        )
     times = "once" if down.tries == 1 else f"{down.tries} times"
     return f"{down.error}; tried {times}, and is tried again"
 

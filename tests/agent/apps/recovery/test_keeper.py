@@ -1,11 +1,9 @@
 """Apps that should run and are down: started again, more and more rarely, or left down."""
 
-import sqlite3
 import time
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -280,49 +278,6 @@ async def test_stopped_failed_and_missing_apps_are_not_started(tmp_path: Path) -
         }
         assert steps == ["before start", "after start"]
         assert stopped.state == "exited"
-
-
-def as_the_version_before_left_it(database: Path) -> None:
-    """Take away from a database what schema 5 and those after it brought."""
-    with closing(sqlite3.connect(database)) as opened, opened:
-        for name, row in opened.execute("SELECT name, app FROM apps").fetchall():
-            app: dict[str, Any] = msgspec.json.decode(row)
-            del app["down"], app["revision"], app["image_digest"]
-            opened.execute(
-                "UPDATE apps SET app = ? WHERE name = ?", (msgspec.json.encode(app), name)
-            )
-        opened.executescript(
-            "DROP TABLE events; DROP TABLE former_apps; DROP TABLE revisions;"
-            " DROP TABLE pulled_images; DROP TABLE pulls; PRAGMA user_version = 4"
-        )
-
-
-@pytest.mark.slow
-async def test_what_an_earlier_version_left_down_stays_down_until_it_is_started(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        for name in ("up", "web"):
-            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
-    up, web = engine.state.containers.values()
-    web.state = "exited"
-    as_the_version_before_left_it(tmp_path / "agent.db")
-
-    async with apps_of(tmp_path, engine) as apps:
-        await until_state(apps, "exited", message="when this version of the agent started first")
-        up.state = "exited"
-        engine.happen("die", up)
-
-        async def kept() -> bool:
-            return (await apps.get("up")).state == "running"
-
-        await async_until(kept)
-    async with apps_of(tmp_path, engine) as apps:
-        engine.run = EngineRun(id="run-2", began_at=time.time())
-        engine.happen("die", web)
-        await until_state(apps, "exited", message="when this version of the agent started first")
-        assert (await apps.start("web", ASKER)).state == "running"
 
 
 class LaggingEngine(FakeEngine):

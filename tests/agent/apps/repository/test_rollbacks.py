@@ -150,7 +150,7 @@ async def test_a_rollback_leaves_down_what_somebody_stopped_through_the_engine(
     with closing(sqlite3.connect(tmp_path / "agent.db")) as database, database:
         (row,) = database.execute("SELECT app FROM apps").fetchone()
         app = msgspec.json.decode(row, type=App)
-        left = msgspec.structs.replace(app, down=Down(cause="found"))
+        left = msgspec.structs.replace(app, down=Down(cause="stopped"))
         database.execute("UPDATE apps SET app = ?", (msgspec.json.encode(left),))
     (container,) = engine.state.containers.values()
     container.state = "exited"

@@ -1,4 +1,4 @@
-"""A database that a newer agent has migrated, as after a downgrade."""
+"""A database that a newer agent has made, as after a downgrade."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,15 +9,14 @@ from socket import AF_UNIX, socket
 import pytest
 
 from agent.state.store import SCHEMA_VERSION
-from tests.support.agent.recorded.earlier_program import unpack_earlier_program
-from tests.support.daemons import Daemon, Daemons, FreePort
+from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import change_settings, run_command
 
 pytestmark = pytest.mark.real
 
 # The lock holds the id of the last process; SQLite maps an index of the log in order to read.
 PASSING = {"agent.lock", "agent.db-shm"}
-TOP = Path(__file__).parents[4]
+TOP = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -59,28 +58,6 @@ def test_it_is_refused_with_the_status_after_which_systemd_tries_no_more_and_not
 
     unit = (TOP / "systemd" / "rollcall-agent.service").read_text()
     assert f"RestartPreventExitStatus={refused.returncode}\n" in unit
-    assert refused.stderr == (
-        f"rollcall-agent: {state}/agent.db: was made by a newer agent; use that one\n"
-    )
-    assert contents(state) == before
-    with pytest.raises(BlockingIOError):
-        engine.accept()
-
-
-def test_an_earlier_agent_refuses_the_database_of_todays_and_changes_nothing(
-    daemons: Daemons, free_port: FreePort, tmp_path: Path, engine: socket
-) -> None:
-    state = tmp_path / "state"
-    today = daemons.agent(store=f"sqlite:///{state}/agent.db")
-    assert today.terminate() == 0
-    before = contents(state)
-
-    refused = unpack_earlier_program(tmp_path / "earlier-program").run(
-        database=state / "agent.db", engine=f"unix://{engine.getsockname()}", port=free_port()
-    )
-
-    # Today's would end with 2: this is the earlier one, which had no status of its own for it.
-    assert refused.returncode == 1
     assert refused.stderr == (
         f"rollcall-agent: {state}/agent.db: was made by a newer agent; use that one\n"
     )
