@@ -76,7 +76,11 @@ class Middleware:
         if self.proxies and (address := self.proxies.client_of(request)) is not None:
             request[CLIENT_ADDRESS] = address
         try:
-            response = self._check_access(request) or await self._answer(request, handler)
+            response = (
+                self._check_access(request)
+                or await self._receive(request)
+                or await handler(request)
+            )
         except web.HTTPException as error:
             reason = _routing_error_text(error)
             response = message_response(reason, status=error.status, headers=_allow_header(error))
@@ -116,14 +120,20 @@ class Middleware:
             )
         return None
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let the handler answer, once the body is there, whether or not the handler wants one."""
-        if request.match_info.http_exception is None:
-            limit = self._body_limits.of(request)
-            check_body_headers(request, limit)
-            if limit is not None and CALLER in request:  # nobody else is waited for
-                await receive_body(request, limit=limit, seconds=self._body_limits.seconds)
-        return await handler(request)
+    async def _receive(self, request: web.Request) -> web.Response | None:
+        """Receive the body, whether or not the handler wants one.
+
+        Return the 401 if the key was revoked meanwhile, else None; raises Forbidden.
+        """
+        if request.match_info.http_exception is not None:
+            return None
+        limit = self._body_limits.of(request)
+        check_body_headers(request, limit)
+        if limit is None or CALLER not in request:  # nobody else is waited for
+            return None
+        version = self.keyring.version
+        await receive_body(request, limit=limit, seconds=self._body_limits.seconds)
+        return None if version == self.keyring.version else self._check_access(request)
 
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)

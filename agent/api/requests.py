@@ -4,6 +4,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import get_args
 
 import msgspec
@@ -16,6 +17,7 @@ from agent.model import APP_NAME_PATTERN
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.errors import BadInput
+from httpd.streams.revocation import waiting_with_its_key
 
 APPS_PATH = "/v1/apps"
 # Any other name is a path that does not exist.
@@ -84,6 +86,7 @@ def requester(request: web.Request) -> Requester:
         wait_seconds=wait,
         respond_async=respond_async,
         picked_ports_only=client.apps is not None,
+        waiting=partial(waiting_with_its_key, request),
     )
 
 

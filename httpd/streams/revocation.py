@@ -1,12 +1,14 @@
-"""Cuts off the streams of a key that is revoked, or that allows less than before."""
+"""Ends what a key that is revoked, or that allows less than before, has open or waits for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from aiohttp import web
 
 from httpd.auth import caller, key_digest
+from httpd.errors import Forbidden
 from httpd.middleware import MIDDLEWARE
 
 
@@ -20,6 +22,36 @@ def cut_off_with_its_key(request: web.Request) -> Iterator[None]:
     keyring = request.app[MIDDLEWARE].keyring
     with keyring.holding(key_digest(request), caller(request), partial(_cut, request)):
         yield
+
+
+@asynccontextmanager
+async def waiting_with_its_key(request: web.Request) -> AsyncIterator[None]:
+    """Let a request wait in the context, which ends once its key is revoked or reduced.
+
+    Raises:
+        Forbidden: the key is lost, at the latest when the context ends: nobody has checked it
+            since the request came.
+
+    """
+    limit, lost = asyncio.timeout(None), asyncio.Event()
+    keyring = request.app[MIDDLEWARE].keyring
+
+    def end() -> None:
+        lost.set()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with limit:
+            with keyring.holding(key_digest(request), caller(request), end):
+                yield
+    except TimeoutError:
+        if not lost.is_set():
+            raise
+    if lost.is_set():
+        raise Forbidden(
+            f"the key `{caller(request).name}` was revoked, or allows less than when this request"
+            " began to wait; nothing has changed"
+        )
 
 
 def _cut(request: web.Request) -> None:

@@ -7,8 +7,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from httpd.auth import Caller, Keyring, fingerprint
 from httpd.server.limits import Timeouts
-from tests.support.httpd.sample_server import READER, WRITER, sample_server
+from tests.support.httpd.sample_server import KEYS, READER, WRITER, sample_server
 
 
 @pytest_asyncio.fixture
@@ -228,3 +229,24 @@ async def test_what_is_for_the_client_alone_is_not_logged(
     logged = capsys.readouterr().out
     assert "it did not start" in logged
     assert "TOPSECRET" not in logged
+
+
+@pytest.mark.parametrize(("allow", "status"), [(None, 401), ({"read"}, 403), ({"write"}, 201)])
+async def test_a_body_that_comes_after_its_key_was_lost_has_no_effect(
+    allow: set[str] | None, status: int
+) -> None:
+    keyring = Keyring(KEYS)
+    left = [] if allow is None else [(fingerprint(WRITER), Caller("writer", frozenset(allow)))]
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"port": 1, "tags": '
+        keyring.replace(left)
+        yield b"{}}"
+
+    async with (
+        sample_server(keyring=keyring) as (host, port),
+        aiohttp.ClientSession(f"http://{host}:{port}") as session,
+    ):
+        headers = {**key(WRITER), "Expect": "100-continue"}
+        async with session.post("/things", headers=headers, data=body()) as response:
+            assert response.status == status

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,8 @@ class Requester:
         respond_async: Answer as soon as the operation is in the journal.
         actor: Whether it is somebody with a key or the agent itself.
         picked_ports_only: An app may get only ports from which the agent picks.
+        waiting: Waits are in this context. It raises an error, and ends them, once the key that was
+            used is no longer good for the operation.
 
     """
 
@@ -66,6 +68,7 @@ class Requester:
     respond_async: bool = False
     actor: Actor = "key"
     picked_ports_only: bool = False
+    waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
 
 # Each takes entries of the type that it is listed for.
@@ -148,12 +151,13 @@ class OperationRunner:
         With ``ends_pulls``, do not wait for one that pulls an image, which that would end, and
         return its entry.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(requester.wait_seconds):
-                while job := self._jobs.get(name):
-                    if ends_pulls and job.status.pull is not None:
-                        return self._repository.entry(name)
-                    await job.done.wait()
+        async with requester.waiting():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(requester.wait_seconds):
+                    while job := self._jobs.get(name):
+                        if ends_pulls and job.status.pull is not None:
+                            return self._repository.entry(name)
+                        await job.done.wait()
         if job := self._jobs.get(name):
             raise self._busy(job.header)
         return None
@@ -176,18 +180,9 @@ class OperationRunner:
             await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
 
     async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
-        seconds, cancels = requester.wait_seconds, operation in CANCELLING
-        try:
-            job = self._jobs.get(name)
-            if cancels and job is not None and job.status.pull is not None:
-                seconds = max(seconds, CANCEL_SECONDS)
-            async with asyncio.timeout(seconds):
-                while job := self._jobs.get(name):
-                    if cancels:
-                        job.end_pull(cancelled(job.header, operation, by=requester.name))
-                    await job.done.wait()
-        except TimeoutError:
-            pass
+        async with requester.waiting():
+            await self._wait_for_turn(name, operation, requester)
+        # Nothing is awaited from the last check of the key to the operation.
         if job := self._jobs.get(name):
             raise self._busy(job.header)
         return self._new_job(
@@ -202,6 +197,20 @@ class OperationRunner:
             ),
             picked_ports_only=requester.picked_ports_only,
         )
+
+    async def _wait_for_turn(
+        self, name: str, operation: OperationKind, requester: Requester
+    ) -> None:
+        seconds, cancels = requester.wait_seconds, operation in CANCELLING
+        job = self._jobs.get(name)
+        if cancels and job is not None and job.status.pull is not None:
+            seconds = max(seconds, CANCEL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while job := self._jobs.get(name):
+                    if cancels:
+                        job.end_pull(cancelled(job.header, operation, by=requester.name))
+                    await job.done.wait()
 
     def _new_job(
         self, header: EntryHeader, *, repeated: bool = False, picked_ports_only: bool = False

@@ -30,6 +30,10 @@ from httpd.systemd.sockets import SystemdSockets
 
 READER = "reader-key-0123456789"
 WRITER = "writer-key-0123456789"
+KEYS = [
+    (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+    (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
+]
 SWAGGER = "swagger: '2.0'\ninfo: {title: t, version: '1'}\npaths: {}\n"
 
 
@@ -138,6 +142,7 @@ async def sample_server(
     api: SampleApi | None = None,
     systemd: SystemdSockets | None = None,
     pages: Pages | None = None,
+    keyring: Keyring | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; yield host and port."""
     metrics = new_metrics()
@@ -150,12 +155,7 @@ async def sample_server(
     app = build_app(
         daemon="sample",
         routes=(api or SampleApi()).routes(),
-        keyring=Keyring(
-            [
-                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
-                (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
-            ]
-        ),
+        keyring=keyring or Keyring(KEYS),
         status_by_error={SampleNotFound: 404, SampleUnavailable: 503, SampleConflict: 409},
         metrics=metrics,
         request_metrics=request_metrics,

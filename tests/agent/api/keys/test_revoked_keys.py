@@ -1,8 +1,8 @@
-"""A reload that revokes or reduces a key cuts off the streams that it opened, and no others."""
+"""A reload that revokes or reduces a key ends what it has open or waits for, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from agent.model import NewApp
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import KEYS, OPERATOR, READER, served
+from tests.support.agent.in_process import KEYS, OPERATOR, READER, WRITER, served
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.agent.tars import packed
 from tests.support.waiting import async_until
@@ -72,11 +72,23 @@ class EndlessEngine(FakeEngine):
             self.is_filling = True
 
 
+class WatchedKeyring(Keyring):
+    """A keyring that counts what is open by its keys, or waits."""
+
+    open = 0
+
+    @contextmanager
+    def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
+        with super().holding(digest, caller, close):
+            self.open += 1
+            yield
+
+
 class Agent:
     """An agent that is asked with the operator's key, whose keys can be replaced."""
 
     def __init__(
-        self, engine: EndlessEngine, apps: Apps, keyring: Keyring, session: ClientSession
+        self, engine: EndlessEngine, apps: Apps, keyring: WatchedKeyring, session: ClientSession
     ) -> None:
         self.engine = engine
         self.apps = apps
@@ -91,7 +103,7 @@ class Agent:
 
 @asynccontextmanager
 async def running_agent(folder: Path) -> AsyncIterator[Agent]:
-    log, keyring, engine = LogCapture(), Keyring(KEYS), EndlessEngine()
+    log, keyring, engine = LogCapture(), WatchedKeyring(KEYS), EndlessEngine()
     wrapped = structlog.wrap_logger(None, processors=[log])
     async with (
         running_apps(folder, engine, log, defaults=AT_ONCE) as apps,
@@ -156,3 +168,77 @@ async def test_data_that_comes_with_a_key_that_is_revoked_changes_nothing(tmp_pa
         with pytest.raises(ClientError):
             await restoring
         assert (await agent.apps.get("web")).volumes == before.volumes
+
+
+@asynccontextmanager
+async def busy_app(agent: Agent) -> AsyncIterator[None]:
+    """Keep a change of the app under way, by a client that sends its data without an end."""
+    await agent.apps.stop("web", ASKER)
+
+    async def tar() -> AsyncIterator[bytes]:
+        yield packed({"srv/file": b"x" * 4_000_000})[:2_000_000]
+        await asyncio.Event().wait()
+
+    async def restore() -> None:
+        headers = {"Authorization": OPERATOR}
+        async with agent.session.put(DATA, headers=headers, data=tar()):
+            pass
+
+    restoring = asyncio.create_task(restore())
+    await async_until(lambda: asyncio.sleep(0, agent.engine.is_filling))
+    try:
+        yield
+    finally:
+        restoring.cancel()
+
+
+LATER = {"Authorization": WRITER, "Prefer": "wait=600"}
+KEPT = (fingerprint(OPERATOR), Caller("operator", ALL))
+WRITER_NOW = {
+    "revoked": [],
+    "reduced": [(fingerprint(WRITER), Caller("writer", frozenset({"write"}), apps=("b-*",)))],
+    "replaced by another of its name": [(fingerprint("k" * 20), Caller("writer", ALL))],
+}
+
+
+async def waiting_delete(agent: Agent, url: str) -> asyncio.Task[ClientResponse]:
+    """Ask for a deletion, and return once it waits for its turn."""
+
+    async def delete() -> ClientResponse:
+        return await agent.session.delete(url, headers=LATER)
+
+    before = agent.keyring.open
+    deleting = asyncio.create_task(delete())
+    await async_until(lambda: asyncio.sleep(0, agent.keyring.open > before))
+    return deleting
+
+
+@pytest.mark.parametrize("change", WRITER_NOW)
+@pytest.mark.parametrize("dry_run", ["false", "true"])
+async def test_a_change_that_waits_for_its_turn_ends_with_its_key(
+    tmp_path: Path, change: str, dry_run: str
+) -> None:
+    async with running_agent(tmp_path) as agent, busy_app(agent):
+        url = f"/v1/apps/web?dry_run={dry_run}"
+        deleting = await waiting_delete(agent, url)
+
+        agent.keyring.replace([KEPT, *WRITER_NOW[change]])
+
+        async with await deleting as response:
+            assert response.status == 403
+            assert "was revoked, or allows less" in await response.text()
+        progress = (await agent.apps.get("web")).progress
+        assert progress is not None
+        assert progress.operation == "restore"
+
+
+async def test_a_change_that_waits_outlives_a_reload_that_takes_nothing_from_its_key(
+    tmp_path: Path,
+) -> None:
+    async with running_agent(tmp_path) as agent:
+        async with busy_app(agent):
+            deleting = await waiting_delete(agent, "/v1/apps/web")
+            agent.keyring.replace([KEPT, (fingerprint(WRITER), Caller("writer", ALL))])
+
+        async with await deleting as response:
+            assert response.status == 200
