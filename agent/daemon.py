@@ -262,6 +262,7 @@ async def _listening(
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
         pages=settings.pages,
+        max_connections=settings.max_connections,
         proxies=configuration.proxies,
         log=log,
     )
@@ -290,12 +291,18 @@ def build_application(
     open_metrics: bool,
     open_swagger: bool,
     pages: bool,
+    max_connections: int,
     log: FilteringBoundLogger,
     proxies: TrustedProxies = NO_PROXIES,
     upload_idle_seconds: float = UPLOAD_IDLE_SECONDS,
 ) -> web.Application:
     """Build the HTTP application over the apps."""
-    api = AppsApi(apps=apps, log=log, upload_idle_seconds=upload_idle_seconds)
+    api = AppsApi(
+        apps=apps,
+        log=log,
+        upload_idle_seconds=upload_idle_seconds,
+        max_connections=max_connections,
+    )
     app = build_app(
         daemon="agent",
         routes=[

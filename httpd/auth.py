@@ -34,8 +34,8 @@ class Caller:
 
 
 CALLER = web.RequestKey("caller", Caller)
-# Called when a request turns out to have a valid key.
-KEY_SHOWN = web.RequestKey[Callable[[], None]]("key_shown")
+# Called with the name of the key when a request turns out to have a valid one; raises NoPlace.
+KEY_SHOWN = web.RequestKey[Callable[[str], None]]("key_shown")
 Derived = Callable[[str], Caller | None]
 
 

@@ -35,7 +35,7 @@ class Forbidden(Exception):
 
 
 class NoPlace(Exception):
-    """As many clients follow events as may, or as may with one key."""
+    """As many requests use something at present as may, or as may with one key."""
 
 
 STATUS_BY_ERROR: Mapping[type[Exception], int] = {

@@ -99,12 +99,13 @@ class Middleware:
 
         Raises:
             Forbidden: the key does not allow this.
+            NoPlace: the key keeps as many connections busy as it may.
 
         """
         header = request.headers.get("Authorization")
         caller = self.keyring.find(header) if header else None
         if caller is not None and KEY_SHOWN in request:
-            request[KEY_SHOWN]()
+            request[KEY_SHOWN](caller.name)
         if request.path in self._open_paths and request.method in SAFE_METHODS:
             return None
         if caller is None:

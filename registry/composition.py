@@ -207,6 +207,7 @@ def build_application(
     open_metrics: bool,
     open_swagger: bool,
     pages: bool,
+    max_connections: int,
     log: FilteringBoundLogger,
     proxies: TrustedProxies = NO_PROXIES,
 ) -> web.Application:
@@ -214,7 +215,9 @@ def build_application(
     nodes, queries, warm_up = registry.nodes, registry.queries, registry.warm_up
     readers = Readers()
     answers = Answers(slices=registry.slices, readers=readers)
-    streams = EventStreams(registry.wakeups, log, places=MAX_WATCHERS)
+    streams = EventStreams(
+        registry.wakeups, log, places=MAX_WATCHERS, max_connections=max_connections
+    )
     watch = Watch(
         queries=queries,
         directory=registry.directory,

@@ -96,6 +96,7 @@ async def run(
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
             pages=settings.pages,
+            max_connections=settings.max_connections,
             proxies=configuration.proxies,
             log=log,
         )

@@ -23,10 +23,12 @@ EVENTS_AT_ONCE = 100
 class EventsApi:
     """The handler of /v1/events, and the clients that follow it."""
 
-    def __init__(self, feed: EventFeed, log: FilteringBoundLogger) -> None:
+    def __init__(self, feed: EventFeed, log: FilteringBoundLogger, *, max_connections: int) -> None:
         self._feed = feed
         self._wakeups = Wakeups()
-        self._streams = EventStreams(self._wakeups, log, places=MAX_READERS)
+        self._streams = EventStreams(
+            self._wakeups, log, places=MAX_READERS, max_connections=max_connections
+        )
 
     def attach(self, app: web.Application) -> None:
         """Add the route; the streams end at the shutdown."""

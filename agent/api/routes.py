@@ -42,12 +42,13 @@ class AppsApi:
         apps: Apps,
         log: FilteringBoundLogger,
         upload_idle_seconds: float = UPLOAD_IDLE_SECONDS,
+        max_connections: int,
     ) -> None:
         self._apps = apps
         self._logs = LogStreams()
         self._data = DataTransfers(apps, idle_seconds=upload_idle_seconds)
         self._changes = ChangesApi(apps=apps, data=self._data)
-        self._events = EventsApi(apps.feed, log)
+        self._events = EventsApi(apps.feed, log, max_connections=max_connections)
         self._reads = SingleFlight()
 
     def routes(self) -> list[web.RouteDef]:

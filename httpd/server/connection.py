@@ -73,7 +73,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     @property
     def may_be_closed(self) -> bool:
         """Whether it may be closed to make room: a client without a key is not waited for."""
-        return not self._is_answering and not (self._writing_paused and self.has_shown_key)
+        if self._lane is not None:  # its answers are small: its client takes none
+            return not self._lane.is_waiting
+        return not self._in_progress and not (self._writing_paused and self.has_shown_key)
 
     @property
     def _is_answering(self) -> bool:
@@ -237,8 +239,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._handler is not None:
             self._handler.eof_received()
 
-    def key_shown(self) -> None:
-        """Record that a request has a valid key."""
+    def key_shown(self, name: str) -> None:
+        """Record that the request has a valid key, of this name; NoPlace."""
+        self._became_known()
+        self._limiter.occupy(self, name)
+
+    def _became_known(self) -> None:
         if not self.has_shown_key:
             self.has_shown_key = True
             self._limiter.changed(self)
@@ -287,7 +293,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def first_answered(self) -> None:
         """Record that the lane has taken its first request, which had a valid key."""
         self._deadlines.head_arrived()
-        self.key_shown()
+        self._became_known()
 
     def waiting_changed(self) -> None:
         """Record that a request in the lane has begun or ceased to wait."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from httpd.metrics import RequestMetrics
+from httpd.streams.places import Places
 
 # Iterations of the loop from a request's bytes to aiohttp's call of its handler, and one more.
 TURNS_TO_BEGIN = 3
@@ -71,6 +72,9 @@ class ConnectionLimiter:
     shown no valid key, or else of the one that has been idle for longest. Clients that have just
     connected are spared, unless they are many, since their first request may be on its way.
 
+    One key keeps its share of them busy at most, with requests that wait or answers that are read
+    slowly, so that the holders of other keys get in.
+
     Attributes:
         stopping: no request is to follow those that are being answered.
 
@@ -96,6 +100,8 @@ class ConnectionLimiter:
         # Those that may be closed, in the order of their last activity; strangers with its time.
         self._strangers: OrderedDict[Connection, float] = OrderedDict()
         self._known: OrderedDict[Connection, None] = OrderedDict()
+        self._places = Places(max_connections, "requests are being answered")
+        self._occupied: dict[Connection, str] = {}
         self._busy: set[Connection] = set()
         self._idle = asyncio.Event()
 
@@ -114,9 +120,22 @@ class ConnectionLimiter:
         self.metrics.connections.set(len(self._open))
         return True
 
+    def occupy(self, connection: Connection, key: str) -> None:
+        """Count a connection as busy for a key, by its name, until it may be closed; NoPlace."""
+        self._vacate(connection)
+        if connection in self._open:
+            self._places.take(key)
+            self._occupied[connection] = key
+
+    def _vacate(self, connection: Connection) -> None:
+        key = self._occupied.pop(connection, None)
+        if key is not None:
+            self._places.leave(key)
+
     def release(self, connection: Connection) -> None:
         """Unregister a connection; once is enough."""
         self._open.discard(connection)
+        self._vacate(connection)
         self._strangers.pop(connection, None)
         self._known.pop(connection, None)
         self.metrics.connections.set(len(self._open))
@@ -137,6 +156,7 @@ class ConnectionLimiter:
         self._known.pop(connection, None)
         if not connection.may_be_closed:
             return
+        self._vacate(connection)
         if connection.has_shown_key:
             self._known[connection] = None
         else:

@@ -10,10 +10,10 @@ from typing import Protocol
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from httpd.auth import caller, key_digest
-from httpd.errors import NoPlace
+from httpd.auth import caller
 from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
+from httpd.streams.places import Places, share
 from httpd.streams.revocation import cut_off_with_its_key
 from httpd.streams.wakeups import Wakeups
 
@@ -59,7 +59,6 @@ class Cursor(Protocol):
 
 @dataclass(eq=False)
 class _Client:
-    key: bytes
     request: web.Request
     cursor: Cursor
     task: asyncio.Task[object] | None
@@ -68,13 +67,16 @@ class _Client:
 class EventStreams:
     """The clients that are sent events. Whoever adds events notifies ``wakeups``.
 
-    There are so many ``places`` for clients, of which one key gets four fifths at most, so that a
-    key which may only read does not keep an operator out.
+    There are so many ``places`` for clients, of which one key gets its share at most, so that a
+    key which may only read does not keep an operator out. They leave a part of the connections to
+    requests that end.
     """
 
-    def __init__(self, wakeups: Wakeups, log: FilteringBoundLogger, *, places: int) -> None:
+    def __init__(
+        self, wakeups: Wakeups, log: FilteringBoundLogger, *, places: int, max_connections: int
+    ) -> None:
         self._wakeups = wakeups
-        self._places = places
+        self._places = Places(min(places, share(max_connections)), "clients follow events")
         self._sweeping = PeriodicTask(interval=SWEEP_SECONDS, action=self._sweep, log=log)
         self._clients: set[_Client] = set()
 
@@ -125,21 +127,13 @@ class EventStreams:
     @contextmanager
     def _place(self, request: web.Request, cursor: Cursor) -> Iterator[None]:
         """Take a place for a client while the context is open; raises NoPlace."""
-        key = key_digest(request)
-        if len(self._clients) >= self._places:
-            raise NoPlace(f"{self._places} clients follow at present; end one of these")
-        most = self._places * 4 // 5
-        if sum(client.key == key for client in self._clients) >= most:
-            raise NoPlace(
-                f"the key `{caller(request).name}` has {most} of the {self._places} places of"
-                " clients that follow, which is the most for one key; end one of these"
-            )
-        client = _Client(key, request, cursor, asyncio.current_task())
-        self._clients.add(client)
-        try:
-            yield
-        finally:
-            self._clients.discard(client)
+        client = _Client(request, cursor, asyncio.current_task())
+        with self._places.taken(caller(request).name):
+            self._clients.add(client)
+            try:
+                yield
+            finally:
+                self._clients.discard(client)
 
     async def _send(
         self, request: web.Request, response: web.StreamResponse, cursor: Cursor

@@ -65,7 +65,11 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "an idle connection": [timeouts.idle, timeouts.header],
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
-        "connections": [RegistrySettings().max_connections, AgentSettings().max_connections],
+        "connections": [
+            RegistrySettings().max_connections,
+            AgentSettings().max_connections,
+            COMMON_STATUS[NoPlace],
+        ],
         "data of apps, out and in": [
             archives.MOST_ARCHIVES,
             status_of(TooManyStreams),

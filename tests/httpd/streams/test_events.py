@@ -70,7 +70,7 @@ class StreamApi(SampleApi):
     def __init__(self, wakeups: Wakeups, cursor: ListCursor) -> None:
         super().__init__()
         log = structlog.wrap_logger(None, processors=[LogCapture()])
-        self._streams = EventStreams(wakeups, log, places=10)
+        self._streams = EventStreams(wakeups, log, places=10, max_connections=100)
         self._cursor = cursor
 
     def routes(self) -> list[web.RouteDef]:

@@ -240,6 +240,7 @@ def application(
         open_metrics=False,
         open_swagger=False,
         pages=False,
+        max_connections=1000,
         log=log,
         upload_idle_seconds=upload_idle_seconds,
     )

@@ -174,6 +174,7 @@ async def in_process_registry(
     record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     history_bytes: int = MAX_BYTES,
+    max_connections: int = 2000,
     trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[InProcessRegistry]:
     """Run a registry while the context is open; without the lane, aiohttp answers everything."""
@@ -216,6 +217,7 @@ async def in_process_registry(
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=pages,
+        max_connections=max_connections,
         proxies=TrustedProxies(trusted_proxies),
         log=log,
     )
@@ -225,7 +227,7 @@ async def in_process_registry(
         app,
         tls=tls,
         metrics=request_metrics,
-        max_connections=2000,
+        max_connections=max_connections,
         drain_seconds=5.0,
         timeouts=timeouts,
         log=log,

@@ -1,0 +1,77 @@
+"""Places that keys share, so that no key alone takes all of something that is limited."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
+
+from httpd.errors import NoPlace
+
+
+def share(places: int) -> int:
+    """Return how many of so many places one key may have: four fifths, at least one."""
+    return max(1, places * 4 // 5)
+
+
+class Places:
+    """So many places, of which one key has its share at most; the next one has none.
+
+    ``what`` takes a place, such as ``clients follow events``.
+    """
+
+    def __init__(self, places: int, what: str) -> None:
+        self._places = places
+        self._share = share(places)
+        self._what = what
+        self._taken = 0
+        self._taken_by_key = Counter[str]()
+
+    def take(self, key: str) -> None:
+        """Take a place for a key, by its name; NoPlace."""
+        if self._taken >= self._places:
+            raise NoPlace(f"{self._places} {self._what} at present; try again later")
+        if self._taken_by_key[key] >= self._share:
+            raise NoPlace(
+                f"{self._share} {self._what} with the key `{key}`, which is the most for one key;"
+                " end one of these"
+            )
+        self._taken += 1
+        self._taken_by_key[key] += 1
+
+    def leave(self, key: str) -> None:
+        """Give a place back."""
+        self._taken -= 1
+        self._taken_by_key[key] -= 1
+        if not self._taken_by_key[key]:
+            del self._taken_by_key[key]
+
+    @contextmanager
+    def taken(self, key: str) -> Iterator[None]:
+        """Take a place for a key while the context is open; NoPlace."""
+        self.take(key)
+        try:
+            yield
+        finally:
+            self.leave(key)
+
+
+class Turns:
+    """So many places, of which one key has its share at most; the next one waits."""
+
+    def __init__(self, places: int) -> None:
+        self._share = share(places)
+        self._free = asyncio.Semaphore(places)
+        self._free_by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Take a place for a key while the context is open, once there is one."""
+        free_for_key = self._free_by_key.setdefault(key, asyncio.Semaphore(self._share))
+        async with free_for_key, self._free:
+            yield
+
+    def must_wait(self, key: str) -> bool:
+        """Return whether the next one of a key has to wait."""
+        free_for_key = self._free_by_key.get(key)
+        return self._free.locked() or (free_for_key is not None and free_for_key.locked())
