@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api.bounds import permits
+from agent.api.bounds import holders, permits
 from agent.api.data import UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
@@ -110,6 +110,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
                 engine,
                 identities,
                 sampler,
+                keyring,
                 on_change=reporters.request_report,
                 metrics=metrics,
                 log=log,
@@ -204,6 +205,7 @@ async def _apps(
     engine: DockerEngine,
     identities: Identities,
     sampler: AppSampler,
+    keyring: Keyring,
     *,
     on_change: Callable[[], None],
     metrics: CollectorRegistry,
@@ -228,6 +230,7 @@ async def _apps(
             on_change=changed,
             clock=time,
             metrics=metrics,
+            holders=partial(holders, keyring),
         ) as apps,
         watching_log(metrics, configuration.database, log, shorten=store.shorten_log),
         sampler.sampling(apps.all),

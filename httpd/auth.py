@@ -77,6 +77,11 @@ class Keyring:
         for held in list(self._held.values()):
             self._close_if_lost(held)
 
+    @property
+    def callers(self) -> Collection[Caller]:
+        """The owners of the keys that are stored."""
+        return self._callers.values()
+
     @contextmanager
     def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
         """Call ``close`` once the key is revoked or allows less, while the context is open.

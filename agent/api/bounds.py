@@ -9,7 +9,7 @@ from aiohttp import web
 
 from agent.apps.errors import AppError
 from agent.engine.errors import EngineError
-from httpd.auth import METRICS, Caller, permits_by_method
+from httpd.auth import METRICS, Caller, Keyring, permits_by_method
 from httpd.errors import Forbidden
 
 # How messages name the holder of a port or of a volume.
@@ -30,6 +30,13 @@ def permits(client: Caller, request: web.Request) -> bool:
 def is_for(client: Caller, name: str) -> bool:
     """Return whether a key is for the app of this name."""
     return client.apps is None or any(fnmatchcase(name, each) for each in client.apps)
+
+
+def holders(keyring: Keyring, name: str) -> str:
+    """Return the names of the keys for some apps that are for this one; empty if there are none."""
+    return ",".join(
+        sorted(each.name for each in keyring.callers if each.apps and is_for(each, name))
+    )
 
 
 def check_name(client: Caller, name: str) -> None:

@@ -206,11 +206,12 @@ class ChangesApi:
     async def restore(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/data, a tar, with 200 and the app, which has the data."""
         name = requests.app_name(request)
+        with self._data.receiving(request) as tar:
 
-        async def restore(apps: Apps, requester: Requester) -> AppView:
-            return await apps.restore(name, self._data.body(request), requester)
+            async def restore(apps: Apps, requester: Requester) -> AppView:
+                return await apps.restore(name, tar, requester)
 
-        return await self._changed(request, Change(name, restore, may_be_async=False))
+            return await self._changed(request, Change(name, restore, may_be_async=False))
 
     async def _changed(
         self,

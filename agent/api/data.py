@@ -1,7 +1,8 @@
 """Sends the data of apps to clients as a tar, and receives it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -11,10 +12,12 @@ from agent.apps.service.apps import Apps
 from httpd.auth import caller
 from httpd.continue_100 import send_continue
 from httpd.errors import Forbidden
+from httpd.shares.places import Places
 from httpd.streams.revocation import cut_off_with_its_key
 
 UPLOAD_IDLE_SECONDS = 30.0
 POLL_SECONDS = 1.0
+MAX_TRANSFERS = 16
 
 
 class DataTransfers:
@@ -27,6 +30,7 @@ class DataTransfers:
     def __init__(self, apps: Apps, *, idle_seconds: float) -> None:
         self._apps = apps
         self._idle_seconds = idle_seconds
+        self._places = Places(MAX_TRANSFERS, "transfers of data are under way")
 
     async def send(self, request: web.Request, name: str) -> web.StreamResponse:
         """Answer 200 and the tar. If that fails in the middle, the connection is cut off.
@@ -34,6 +38,7 @@ class DataTransfers:
         Raises:
             Forbidden: the key may only read; the data may hold secrets.
             AppError, EngineError: the data cannot be read.
+            NoPlace: as many transfers as there is room for are under way.
 
         """
         if "write" not in caller(request).allow:
@@ -46,7 +51,7 @@ class DataTransfers:
         )
         pause = requests.pause(request)
         async with self._apps.export(name, requests.requester(request), pause=pause) as chunks:
-            copying = asyncio.create_task(_copy(request, response, chunks))
+            copying = asyncio.create_task(self._copy(request, response, chunks))
             try:
                 with cut_off_with_its_key(request):
                     while not copying.done() and not _is_disconnected(request):
@@ -56,7 +61,22 @@ class DataTransfers:
                 await asyncio.wait({copying})
         return _sent(request, response, copying)
 
-    async def body(self, request: web.Request) -> AsyncGenerator[bytes]:
+    async def _copy(
+        self, request: web.Request, response: web.StreamResponse, chunks: AsyncGenerator[bytes]
+    ) -> None:
+        with self._places.taken(caller(request).name):
+            async for chunk in chunks:
+                if not response.prepared:  # an error before the first piece has its own status
+                    await response.prepare(request)
+                await response.write(chunk)
+
+    @contextmanager
+    def receiving(self, request: web.Request) -> Iterator[AsyncGenerator[bytes]]:
+        """Have a place for what a client sends; yield it. Raises NoPlace."""
+        with self._places.taken(caller(request).name):
+            yield self._body(request)
+
+    async def _body(self, request: web.Request) -> AsyncGenerator[bytes]:
         """Yield the body of a request as it comes.
 
         Raises:
@@ -92,15 +112,6 @@ class DataTransfers:
         if error is not None:  # it ended in the middle
             raise error
         return chunk
-
-
-async def _copy(
-    request: web.Request, response: web.StreamResponse, chunks: AsyncGenerator[bytes]
-) -> None:
-    async for chunk in chunks:
-        if not response.prepared:  # an error before the first piece has a status of its own
-            await response.prepare(request)
-        await response.write(chunk)
 
 
 def _sent(

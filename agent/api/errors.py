@@ -25,6 +25,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     app_errors.InvalidData: HTTPStatus.BAD_REQUEST,
     app_errors.DataBrokenOff: HTTPStatus.BAD_REQUEST,
     app_errors.DataTooSlow: HTTPStatus.REQUEST_TIMEOUT,
+    app_errors.KeyLost: HTTPStatus.FORBIDDEN,
     app_errors.PortForbidden: HTTPStatus.FORBIDDEN,
     app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
     app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,

@@ -1,7 +1,8 @@
 """Reads the parts of requests that are not JSON: path, key, headers, query, a bare password."""
 
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -11,12 +12,13 @@ import msgspec
 from aiohttp import web
 
 from agent.api.bounds import without_others
+from agent.apps.errors import KeyLost
 from agent.apps.runner.runner import Requester
 from agent.apps.views.apps import AppSpecT, AppState, AppView, without_secrets
 from agent.model import APP_NAME_PATTERN
 from httpd import bodies
 from httpd.auth import Caller, caller
-from httpd.errors import BadInput
+from httpd.errors import BadInput, Forbidden
 from httpd.streams.revocation import waiting_with_its_key
 
 APPS_PATH = "/v1/apps"
@@ -86,8 +88,17 @@ def requester(request: web.Request) -> Requester:
         wait_seconds=wait,
         respond_async=respond_async,
         picked_ports_only=client.apps is not None,
-        waiting=partial(waiting_with_its_key, request),
+        waiting=partial(_waiting, request),
     )
+
+
+@asynccontextmanager
+async def _waiting(request: web.Request) -> AsyncIterator[None]:
+    try:
+        async with waiting_with_its_key(request):
+            yield
+    except Forbidden as error:
+        raise KeyLost(str(error)) from error
 
 
 def states(values: list[str]) -> list[str]:

@@ -50,6 +50,10 @@ class RollbackRefused(AppError):
     """The host or the settings do not allow what the revision has."""
 
 
+class KeyLost(AppError):
+    """The key of an operation was revoked, or allows less, while the operation waited."""
+
+
 class AppBusy(AppError):
     """Another operation of the app runs."""
 

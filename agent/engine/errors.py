@@ -32,7 +32,7 @@ class EngineTooOld(EngineUnavailable):
 
 
 class TooManyStreams(EngineUnavailable):
-    """The agent's maximum of logs or transfers of data is under way."""
+    """The agent's maximum of logs is under way."""
 
 
 class ObjectNotFound(EngineRefused):

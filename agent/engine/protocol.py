@@ -220,10 +220,6 @@ class Engine(Protocol):
 
         The names in it begin at the directory. While it is read, the engine does nothing else with
         the container.
-
-        Raises:
-            TooManyStreams: as many transfers as there is room for are under way.
-
         """
 
     async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
@@ -231,7 +227,6 @@ class Engine(Protocol):
 
         Raises:
             DiskFull: there is no room for it.
-            TooManyStreams: as many transfers as there is room for are under way.
             EngineRefused: it cannot be unpacked.
             Exception: what ``tar`` raises. What came before may be unpacked in any case.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from httpd.metrics import RequestMetrics
-from httpd.streams.places import Places
+from httpd.shares.places import Places
 
 # Iterations of the loop from a request's bytes to aiohttp's call of its handler, and one more.
 TURNS_TO_BEGIN = 3

@@ -13,7 +13,8 @@ from structlog.typing import FilteringBoundLogger
 from httpd.auth import caller
 from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
-from httpd.streams.places import Places, share
+from httpd.shares.places import Places
+from httpd.shares.turns import share
 from httpd.streams.revocation import cut_off_with_its_key
 from httpd.streams.wakeups import Wakeups
 

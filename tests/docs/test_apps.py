@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.data import UPLOAD_IDLE_SECONDS
+from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.apps.admission.validation import MAX_PATH_LENGTH
 from agent.apps.archives.names import MOST_LINKS
 from agent.apps.containers.data import MAX_VOLUMES
-from agent.engine.docker.archives import MOST_ARCHIVES
 from agent.state.history import MOST_REVISIONS
 from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page
@@ -25,7 +24,7 @@ def test_each_command_works_and_answers_as_shown(page: Page, make_run: MakeRun) 
 def test_the_limits_are_those_of_the_agent(page: Page) -> None:
     assert f"at most {MAX_PATH_LENGTH}\ncharacters" in page.text
     assert f"has at most {MAX_VOLUMES} volumes" in page.text
-    assert f"At most {MOST_ARCHIVES} tars" in page.text
+    assert f"At most {MAX_TRANSFERS} tars" in page.text
     assert f"The last {MOST_REVISIONS} are kept" in page.text
     assert f"more than {MOST_LINKS:,} symbolic links" in page.text
     assert f"no byte came for {UPLOAD_IDLE_SECONDS:g} seconds" in page.text

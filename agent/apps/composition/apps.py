@@ -55,6 +55,7 @@ async def open_apps(
     metrics: CollectorRegistry,
     flush: Callable[[], Awaitable[None]] = flush_disks,
     drain_seconds: float = 30.0,
+    holders: Callable[[str], str] = lambda _: "",
 ) -> AsyncIterator[Apps]:
     """Open the database and watch the engine, which need not be there, while the context is open.
 
@@ -64,14 +65,17 @@ async def open_apps(
     ``identities`` are the agent's, which outlive its database. ``on_change`` is called after each
     change of the apps, their labels or their states, those made by others included, and when the
     engine goes or comes. ``clock`` returns Unix time. The metrics of apps go to ``metrics``.
-    ``flush`` waits until all that was written on this host is on its disks.
+    ``flush`` waits until all that was written on this host is on its disks. ``holders`` returns the
+    keys that an app belongs to, which share health checks.
 
     Raises:
         StoreUnusable: the database cannot be used, and was left as it is.
         IdentityError: the identities cannot be written.
 
     """
-    health = build_health(engine=engine, metrics=metrics, on_change=on_change, clock=clock)
+    health = build_health(
+        engine=engine, metrics=metrics, on_change=on_change, clock=clock, holders=holders
+    )
     repository = await _repository(store, identities, health, clock)
     ownership = Ownership(engine=engine, repository=repository, identities=identities, log=log)
     disk_guard = DiskGuard(

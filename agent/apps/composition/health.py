@@ -32,15 +32,17 @@ def build_health(
     metrics: CollectorRegistry,
     on_change: Callable[[], None],
     clock: Callable[[], float],
+    holders: Callable[[str], str],
 ) -> HealthParts:
     """Return these parts; the counters are among the ``metrics``.
 
-    ``on_change`` is called when an app begins to crash in a loop. ``clock`` returns Unix time.
+    ``on_change`` is called when an app begins to crash in a loop. ``clock`` returns Unix time,
+    ``holders`` the keys that an app belongs to.
     """
     probe = HttpProbe()
     return HealthParts(
         probe=probe,
-        checker=HealthChecker(engine=engine, http=probe),
+        checker=HealthChecker(engine=engine, http=probe, holders=holders),
         findings=Findings(),
         crashes=Crashes(on_loop=on_change, clock=clock),
         runs=Runs(),

@@ -1,6 +1,6 @@
 """Carries out the checks of apps."""
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from agent.engine.errors import (
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App, HealthCheck
+from httpd.shares.turns import Turns
 
 # Further checks wait. The wait does not count against their time limit.
 MOST_CHECKS = 16
@@ -35,12 +36,19 @@ class CheckFailure:
 
 
 class HealthChecker:
-    """Carries out the checks of apps, a bounded number at the same time."""
+    """Carries out the checks of apps, a bounded number at the same time.
 
-    def __init__(self, *, engine: Engine, http: Http) -> None:
+    ``holders`` returns the keys that an app belongs to. The apps of one have their share of these
+    checks at most, so that slow ones do not hold up those of other apps.
+    """
+
+    def __init__(
+        self, *, engine: Engine, http: Http, holders: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        self._holders = holders
         self._engine = engine
         self._http = http
-        self._turns = asyncio.Semaphore(MOST_CHECKS)
+        self._turns = Turns(MOST_CHECKS)
 
     async def failure(
         self, app: App, check: HealthCheck, container: Container
@@ -52,7 +60,7 @@ class HealthChecker:
             EngineUnavailable: the engine cannot be asked.
 
         """
-        async with self._turns:
+        async with self._turns.turn(self._holders(app.name)):
             try:
                 found = await self._failure(app, check, container)
                 if found is None or (await self._engine.inspect(container.id)).state == "running":

@@ -80,10 +80,11 @@ class Job:
         return self._pull_ended_by
 
     @contextmanager
-    def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
+    def pulling(self, step: str = "pulling") -> Iterator[Callable[[PullProgress], None]]:
         """Show that an image is being pulled; yield a function to call with the progress.
 
-        It must be called at the beginning of a pull, and raises if that is to be ended.
+        It must be called at the beginning of a pull, and raises if that is to be ended. Another
+        ``step`` that can be ended in this way is shown by its name.
 
         Raises:
             OperationCancelled, AgentStopping: the pull was ended.
@@ -95,7 +96,7 @@ class Job:
                 raise self._pull_ended_by
             self._pull = progress
 
-        self._step, self._puller = "pulling", asyncio.current_task()
+        self._step, self._puller = step, asyncio.current_task()
         try:
             yield report
         except asyncio.CancelledError:

@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -19,8 +20,10 @@ from agent.engine.errors import (
     EngineUnavailable,
     ObjectNotFound,
 )
+from agent.engine.models import PullProgress
 from agent.journal import Actor, Entry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import StoreError
+from httpd.shares.turns import Turns, share
 
 PARTICIPLES = {
     "create": "created",
@@ -39,6 +42,9 @@ PARTICIPLES = {
 # These end an operation of the app that pulls an image, and wait at least so long for its end.
 CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
 CANCEL_SECONDS = 30.0
+# How many operations that keys ask for run at the same time, and as many that stop or delete; more
+# wait. With its share, one key takes neither all pulls nor all commands that wait for programs.
+MOST_OPERATIONS = 40
 # The engine may not answer, and systemd kills the agent a minute after it has told it to end.
 INTERRUPT_SECONDS = 5.0
 STOPPING = "the agent is stopping; the operation is recovered at its next start"
@@ -94,6 +100,8 @@ class OperationRunner:
         self._clock = clock
         self._log = log
         self._jobs: dict[str, Job] = {}
+        # What ends pulls does not wait behind them.
+        self._turns = {cancels: Turns(MOST_OPERATIONS) for cancels in (False, True)}
         self._tasks: set[asyncio.Task[None]] = set()
         # When the agent began to stop, by the event loop's clock.
         self._stopping_since: float | None = None
@@ -137,7 +145,7 @@ class OperationRunner:
 
         """
         job = await self._take(name, operation, requester)
-        task = self._start(job, self._recover_before(job, work))
+        task = self._start(job, self._run(job, requester, work))
         try:
             return await self._outcome(job, task)
         except (EngineConflict, ObjectNotFound) as error:
@@ -167,7 +175,7 @@ class OperationRunner:
     ) -> None:
         """Run an operation as above, without waiting for its end."""
         job = await self._take(name, operation, requester)
-        _ = self._start(job, self._recover_before(job, work))
+        _ = self._start(job, self._run(job, requester, work))
 
     async def recover(self, entry: JournalEntry, *, repeated: bool) -> None:
         """Finish or undo an operation that broke off.
@@ -227,6 +235,35 @@ class OperationRunner:
             f"app `{header.app}` is being {PARTICIPLES[header.operation]}, for {age} s, as"
             f" `{header.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
         )
+
+    async def _run(self, job: Job, requester: Requester, work: Work) -> None:
+        """Run an operation once its key has a place; the agent itself needs none."""
+        async with AsyncExitStack() as held:
+            if requester.actor == "key":
+                turns = self._turns[job.header.operation in CANCELLING]
+                turn = turns.turn(requester.name)
+                if turns.must_wait(requester.name):
+                    await self._wait_for_place(
+                        job, requester, partial(held.enter_async_context, turn)
+                    )
+                else:
+                    await held.enter_async_context(turn)
+            await self._recover_before(job, work)
+
+    async def _wait_for_place(
+        self, job: Job, requester: Requester, take: Callable[[], Awaitable[None]]
+    ) -> None:
+        try:
+            async with requester.waiting(), asyncio.timeout(requester.wait_seconds):
+                with job.pulling("waiting") as report:
+                    report(PullProgress(done_bytes=0, total_bytes=0))
+                    await take()
+        except TimeoutError as error:
+            raise AppBusy(
+                f"{MOST_OPERATIONS} changes run at a time, at most {share(MOST_OPERATIONS)} of them"
+                f" with one key, and this one of `{requester.name}` had no turn; try again later,"
+                " or wait longer with `Prefer: wait=SECONDS`"
+            ) from error
 
     async def _recover_before(self, job: Job, work: Work) -> None:
         unfinished = self._repository.entry(job.app)
@@ -328,6 +365,6 @@ class OperationRunner:
 def cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:
     """Return the error of an operation whose pull another operation has ended."""
     return OperationCancelled(
-        f"the {header.operation} of app `{header.app}` was cancelled while its image was pulled,"
-        f" by a {operation} that `{by}` asked for; ask again if it is still wanted"
+        f"the {header.operation} of app `{header.app}` was cancelled while it waited or pulled"
+        f" its image, by a {operation} that `{by}` asked for; ask again if it is still wanted"
     )

@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from agent.engine.api.client import EngineClient
-from agent.engine.api.streams import Budget
 from agent.engine.errors import EngineConflict, EngineRefused, ObjectNotFound
 
 # While its disk is busy, the engine may read nothing for longer than its other answers take.
 IDLE_SECONDS = 120.0
 SMALL_FILE = 1 << 20
-MOST_ARCHIVES = 16
 NO_ROOT = re.compile(r"could not find the file / in container", re.IGNORECASE)
 
 
@@ -22,7 +20,6 @@ class Archives:
 
     def __init__(self, *, client: EngineClient) -> None:
         self._client = client
-        self._budget = Budget(most=MOST_ARCHIVES, what="transfers of data")
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         """Read a small regular file; a link is not followed."""
@@ -47,28 +44,23 @@ class Archives:
 
     async def pack(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         """Yield a directory as a tar, while the engine packs it."""
-        with self._budget.spent():
-            stream = self._client.stream(
-                "GET",
-                _path(container_id),
-                query={"path": f"{path}/."},
-                idle_seconds=IDLE_SECONDS,
-            )
-            async with aclosing(stream) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+        stream = self._client.stream(
+            "GET", _path(container_id), query={"path": f"{path}/."}, idle_seconds=IDLE_SECONDS
+        )
+        async with aclosing(stream) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
         """Unpack a tar in the root directory, as it comes."""
         try:
-            with self._budget.spent():
-                await self._client.send(
-                    "PUT",
-                    _path(container_id),
-                    query={"path": "/"},
-                    body=tar,
-                    idle_seconds=IDLE_SECONDS,
-                )
+            await self._client.send(
+                "PUT",
+                _path(container_id),
+                query={"path": "/"},
+                body=tar,
+                idle_seconds=IDLE_SECONDS,
+            )
         except ObjectNotFound as error:
             # The target of a link in the tar is missing. Newer engines report the root directory
             # instead.

@@ -30,7 +30,8 @@ class CommandKind(Enum):
 
     ENGINE = 16
     # Commands that wait for a program of an app, which may take minutes to end.
-    PROGRAM = 64
+    # The changes of one key and the health checks together are fewer.
+    PROGRAM = 96
 
 
 class Commands:

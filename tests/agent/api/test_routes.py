@@ -20,7 +20,9 @@ async def paths_among(folder: Path, names: Sequence[str]) -> list[str]:
     engine = DockerEngine(url=NO_ENGINE, timeout_seconds=1)
     async with running_apps(folder, engine, LogCapture()) as apps:
         application = web.Application()
-        application.add_routes(AppsApi(apps=apps, log=structlog.get_logger()).routes())
+        application.add_routes(
+            AppsApi(apps=apps, log=structlog.get_logger(), max_connections=10).routes()
+        )
         requests = [make_mocked_request("GET", f"/v1/apps/{name}") for name in names]
         found = [await application.router.resolve(request) for request in requests]
     return [name for name, match in zip(names, found, strict=True) if match.http_exception is None]

@@ -2,14 +2,15 @@
 
 import re
 
-from agent.api.data import UPLOAD_IDLE_SECONDS
+from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.events import MAX_READERS
 from agent.api.streams import MAX_STREAMS_PER_KEY
 from agent.apps.errors import DataTooSlow
+from agent.apps.health.checker import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS
 from agent.apps.repository.feed import MAX_EVENTS
-from agent.engine.docker import archives
+from agent.apps.runner.runner import MOST_OPERATIONS
 from agent.engine.docker.commands import CommandKind
 from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
 from agent.engine.errors import DiskFull, TooManyStreams
@@ -23,6 +24,7 @@ from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
+from httpd.shares.turns import share
 from registry import message
 from registry.api.queries import MAX_FILTERS
 from registry.api.watch import MAX_WATCHERS
@@ -71,8 +73,9 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             COMMON_STATUS[NoPlace],
         ],
         "data of apps, out and in": [
-            archives.MOST_ARCHIVES,
-            status_of(TooManyStreams),
+            MAX_TRANSFERS,
+            MAX_TRANSFERS * 4 // 5,
+            COMMON_STATUS[NoPlace],
             UPLOAD_IDLE_SECONDS,
             status_of(DataTooSlow),
             status_of(DiskFull),
@@ -101,6 +104,8 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS],
         "filters of `GET /nodes`": [MAX_FILTERS],
         "an agent's commands to the engine": [CommandKind.ENGINE.value, CommandKind.PROGRAM.value],
+        "an agent's changes of apps": [MOST_OPERATIONS, share(MOST_OPERATIONS)],
+        "health checks of apps": [MOST_CHECKS, share(MOST_CHECKS)],
         "an agent's pulls": [MOST_PULLS],
         "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
         "logs that an agent streams": [

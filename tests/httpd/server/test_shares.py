@@ -5,13 +5,13 @@ from contextlib import AsyncExitStack
 from http import HTTPStatus
 
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientSession, TCPConnector, web
 from prometheus_client import CollectorRegistry
 
 from httpd.errors import NoPlace
 from httpd.metrics import RequestMetrics
 from httpd.server.limits import ConnectionLimiter, Timeouts
-from httpd.streams.places import share
+from httpd.shares.turns import share
 from tests.support.httpd.sample_server import READER, WRITER, SampleApi, sample_server
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import (
@@ -78,9 +78,10 @@ async def test_requests_of_one_key_that_wait_leave_connections_to_other_keys() -
     class HeldApi(SampleApi):
         """An API whose slow requests do not end."""
 
-        async def slow(self, _request: object) -> None:
+        async def slow(self, request: web.Request) -> web.Response:
             self.slow_requests += 1
             await asyncio.Event().wait()
+            return await super().slow(request)
 
     api = HeldApi()
     async with AsyncExitStack() as stack:

@@ -1,8 +1,8 @@
 """An agent's apps over an engine of the test's choice, asked without HTTP."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,24 @@ from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
 from agent.state.store import Store
+from httpd.auth import Caller, Keyring
 from tests.support.agent.in_process import DEFAULTS, IDENTITY, identities_of, without_adoption
 
 ASKER = Requester(name="operator", wait_seconds=30)
 # For engines that are no real ones: nothing is waited for, and no disk is looked at.
 AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
+
+
+class WatchedKeyring(Keyring):
+    """A keyring that counts what is open by its keys, or waits."""
+
+    open = 0
+
+    @contextmanager
+    def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
+        with super().holding(digest, caller, close):
+            self.open += 1
+            yield
 
 
 @asynccontextmanager
@@ -38,6 +51,7 @@ async def running_apps(
     metrics: CollectorRegistry | None = None,
     flush: Callable[[], Awaitable[None]] = flush_disks,
     clock: Callable[[], float] = time.time,
+    holders: Callable[[str], str] = lambda _: "",
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open; ``folder`` holds their database."""
     identities = identities_of(folder, identity)
@@ -54,6 +68,7 @@ async def running_apps(
         metrics=CollectorRegistry() if metrics is None else metrics,
         flush=flush,
         drain_seconds=drain_seconds,
+        holders=holders,
     ) as apps:
         yield apps
 

@@ -1,8 +1,8 @@
 """A reload that revokes or reduces a key ends what it has open or waits for, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,11 @@ from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
-from httpd.auth import Caller, Keyring, fingerprint
+from httpd.auth import Caller, fingerprint
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import KEYS, OPERATOR, READER, WRITER, served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, WatchedKeyring, running_apps
 from tests.support.agent.tars import packed
 from tests.support.waiting import async_until
 
@@ -70,18 +70,6 @@ class EndlessEngine(FakeEngine):
         self._find(container_id)
         async for _ in tar:
             self.is_filling = True
-
-
-class WatchedKeyring(Keyring):
-    """A keyring that counts what is open by its keys, or waits."""
-
-    open = 0
-
-    @contextmanager
-    def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
-        with super().holding(digest, caller, close):
-            self.open += 1
-            yield
 
 
 class Agent:

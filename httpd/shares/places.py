@@ -1,17 +1,11 @@
 """Places that keys share, so that no key alone takes all of something that is limited."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from weakref import WeakValueDictionary
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from httpd.errors import NoPlace
-
-
-def share(places: int) -> int:
-    """Return how many of so many places one key may have: four fifths, at least one."""
-    return max(1, places * 4 // 5)
+from httpd.shares.turns import share
 
 
 class Places:
@@ -54,24 +48,3 @@ class Places:
             yield
         finally:
             self.leave(key)
-
-
-class Turns:
-    """So many places, of which one key has its share at most; the next one waits."""
-
-    def __init__(self, places: int) -> None:
-        self._share = share(places)
-        self._free = asyncio.Semaphore(places)
-        self._free_by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Take a place for a key while the context is open, once there is one."""
-        free_for_key = self._free_by_key.setdefault(key, asyncio.Semaphore(self._share))
-        async with free_for_key, self._free:
-            yield
-
-    def must_wait(self, key: str) -> bool:
-        """Return whether the next one of a key has to wait."""
-        free_for_key = self._free_by_key.get(key)
-        return self._free.locked() or (free_for_key is not None and free_for_key.locked())
