@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
-from httpd.auth import CALLER
+from httpd.auth import CALLER, caller
 from httpd.bodies import json_response, query
+from registry.api.access import may_report
 from registry.api.sources import request_source
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
@@ -166,6 +167,8 @@ class StatusApi:
 class RefusalRecorder:
     """Records the hosts whose heartbeats are refused, whoever refuses them.
 
+    What comes with a key that may not report the host is no heartbeat of it.
+
     A store that is full refuses all hosts, with the status that else means that this host has no
     room: `store` tells of that.
     """
@@ -183,8 +186,11 @@ class RefusalRecorder:
             return
         if response.status == HTTPStatus.INSUFFICIENT_STORAGE and self._is_store_full:
             return
+        hostname = _hostname(request.match_info["hostname"])
+        if not may_report(caller(request), hostname):
+            return
         self._refused.record(
-            _hostname(request.match_info["hostname"]),
+            hostname,
             status=response.status,
             message=_message(response),
             address=request_source(request).address,

@@ -7,11 +7,15 @@ import pytest
 
 from config import VERSION
 from config.registry import NodesSettings
+from registry.api.access import NodeKeys
 from registry.errors import StoreFull, StoreUnavailable, StoreUnreachable
 from registry.nodes.heartbeat_history import STEP_SECONDS, STEPS
 from registry.nodes.refusals import MAX_HOSTS
 from registry.store.protocol import Member
 from tests.support.registry.in_process import (
+    NODE_SECRET,
+    READER,
+    SCRAPER,
     WALL,
     WEB_HOSTS,
     InProcessRegistry,
@@ -123,7 +127,6 @@ async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(
     await registry.post("web-1", kv={"agent.id": "one"})
     await registry.post("web-1", kv={"agent.id": "two"}, key=WEB_HOSTS)
     registry.clock.pass_seconds(1)
-    await registry.post("db-1", key=WEB_HOSTS)
     await registry.ask("POST", "/nodes/web-2", data=b"{}")
     await registry.ask("POST", "/nodes/web-3", data=BytesIO(b"x" * (1024 * 1024 + 1)))
     await registry.ask("POST", "/nodes/web_4%21", json={"labels": [], "kv": {}})
@@ -134,12 +137,22 @@ async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(
         ("web_4!", 400, 1),
         ("web-3", 413, 1),
         ("web-2", 400, 1),
-        ("db-1", 403, 1),
         ("web-1", 409, 0),
     ]
     assert {one["address"] for one in found} == {"127.0.0.1"}
     assert "agent.id" in found[-1]["message"]
-    assert "not enough to POST" in found[-2]["message"]
+
+
+@pytest.mark.parametrize("key", [READER, SCRAPER, WEB_HOSTS, NodeKeys([NODE_SECRET]).make("db-2")])
+async def test_a_key_that_may_not_report_a_host_hides_and_shows_no_refusal(
+    registry: InProcessRegistry, key: str
+) -> None:
+    await registry.ask("POST", "/nodes/web-2", data=b"{}")
+    for number in range(MAX_HOSTS + 1):
+        assert (await registry.post(f"ghost-{number}", key=key)).status == 403
+    assert (await registry.post("db-1", key=key)).status == 403
+
+    assert [one["hostname"] for one in await refused(registry)] == ["web-2"]
 
 
 async def test_what_is_about_no_host_is_not_told_of(registry: InProcessRegistry) -> None:
