@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from registry.nodes.directory.freshness import Clocks
-from registry.prometheus.scrapers import MAX_SCRAPERS, Scrapers
+from registry.prometheus.scrapers import MAX_FETCHES, MAX_SCRAPERS, Scrapers
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry, ManualClocks
 
 
@@ -56,3 +56,21 @@ def test_of_ever_new_consumers_those_are_kept_who_asked_last() -> None:
     assert len(ages) == MAX_SCRAPERS
     assert ("prometheus", "faithful", 0.0) in ages
     assert {age for _, _, age in ages} == {0.0}
+
+
+def test_ever_new_consumers_of_one_key_remove_none_of_another() -> None:
+    clock = ManualClocks()
+    scrapers = Scrapers(clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime))
+    scrapers.record_fetch("prometheus", "faithful")
+    scrapers.record_service("web", "prometheus", "127.0.0.1")
+    clock.pass_seconds(7)
+    for number in range(2 * MAX_SCRAPERS):
+        scrapers.record_fetch("stranger", f"agent {number}")
+    for number in range(2 * MAX_FETCHES):
+        scrapers.record_service(f"made-up-{number}", "stranger", "127.0.0.2")
+
+    ages = scrapers.ages()
+
+    assert len(ages) == MAX_SCRAPERS
+    assert ("prometheus", "faithful", 7.0) in ages
+    assert [each.by for each in scrapers.by_service()["web"]] == ["prometheus"]
