@@ -1,6 +1,6 @@
 """Checks before an operation, and the choice of ports and limits that were left out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,8 +22,8 @@ from agent.apps.errors import (
     PortForbidden,
 )
 from agent.apps.repository.repository import AppRepository
-from agent.engine.logins import is_image_id, normal_name
-from agent.engine.models import Container, EngineInfo
+from agent.engine.logins import full_reference, is_image_id, normal_name
+from agent.engine.models import Container, EngineInfo, Image
 from agent.engine.protocol import Engine
 from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, NewApp, given_values, rfc3339
 from agent.state.history import Revision
@@ -192,15 +192,15 @@ class Admission:
     async def check_image(self, reference: str) -> None:
         """Refuse an image that the settings do not allow; ImageNotAllowed.
 
-        One that is given by its id is known by its names on this host.
+        One that the engine finds by its id, or by the beginning of that, is known by its names on
+        this host.
         """
         allowed = self._defaults.allowed_images
         if allowed is None:
             return
-        names = [reference]
-        if is_image_id(reference):
-            image = await self._engine.image(reference)
-            names = [] if image is None else [*image.tags, *image.digests]
+        image = await self._engine.image(reference)
+        known = [] if image is None else [*image.tags, *image.digests]
+        names = known if _is_found_by_id(reference, image, known) else [reference]
         if not any(normal_name(name).startswith(allowed) for name in names):
             raise ImageNotAllowed(
                 f"the image `{reference}` is not allowed; `apps.allowed_images` of this agent"
@@ -210,6 +210,14 @@ class Admission:
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""
         await self._disk.check((await self._engine.info()).data_root)
+
+
+def _is_found_by_id(reference: str, image: Image | None, known: Collection[str]) -> bool:
+    """Return whether the engine takes a reference for the id of an image, or its beginning."""
+    if image is None or is_image_id(reference):
+        return is_image_id(reference)
+    is_named = full_reference(reference) in map(full_reference, known)
+    return not is_named and image.id.removeprefix("sha256:").startswith(reference)
 
 
 def name_taken(name: str) -> NameTaken:

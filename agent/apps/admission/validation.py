@@ -14,7 +14,11 @@ from config.address import MAX_PORT
 from registry.message import label_error
 
 APP_NAME = re.compile(APP_NAME_PATTERN)
-IMAGE_SERVER = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+# Without a dot or a port, the first part is no server but a part of the path, for most engines.
+IMAGE_SERVER = (
+    r"(?:(?=[^/]*[.:][^/]*/|localhost/)"
+    r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+)
 IMAGE_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 IMAGE_REFERENCE = re.compile(
     rf"(?:sha256:[0-9a-f]{{64}}|{IMAGE_SERVER}{IMAGE_PATH_PART}(?:/{IMAGE_PATH_PART})*"

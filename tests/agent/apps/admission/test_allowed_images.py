@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.errors import ImageNotAllowed
+from agent.apps.admission.validation import check_new_app
+from agent.apps.errors import ImageNotAllowed, InvalidApp
 from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import FakeEngine, fake_image
@@ -48,6 +49,31 @@ async def test_an_image_that_is_given_by_its_id_is_known_by_its_names(tmp_path: 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
         created = await apps.create(NewApp(name="web", image=OUR_ID), ASKER)
     assert created.image_id == OUR_ID
+
+
+async def test_the_beginning_of_an_id_is_no_name_of_docker_hub(tmp_path: Path) -> None:
+    engine, only_hub = engine_with_both(), replace(AT_ONCE, allowed_images=("docker.io/",))
+    short = OUR_ID.removeprefix("sha256:")[:12]
+    engine.tag(short, replace(fake_image(OUR_ID), tags=frozenset({OURS})))
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=only_hub) as apps:
+        with pytest.raises(ImageNotAllowed):
+            await apps.create(NewApp(name="web", image=short), ASKER)
+        assert await apps.all() == []
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
+        assert (await apps.create(NewApp(name="web", image=short), ASKER)).image_id == OUR_ID
+
+
+@pytest.mark.parametrize("image", ["Evil/app", "evil/App:1", "a/Evil.example.com/app"])
+def test_a_name_without_a_server_has_no_capital_letters(image: str) -> None:
+    with pytest.raises(InvalidApp, match=r"write \[SERVER/\]NAME"):
+        check_new_app(NewApp(name="web", image=image))
+
+
+@pytest.mark.parametrize(
+    "image", ["Evil:5000/app", "EVIL.example.com/app:Tag", "localhost/app", "shop/web:1", "nginx"]
+)
+def test_a_server_has_a_dot_or_a_port_or_is_localhost(image: str) -> None:
+    check_new_app(NewApp(name="web", image=image))
 
 
 async def rebuilt(apps: Apps) -> None:
