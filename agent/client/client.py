@@ -256,9 +256,9 @@ class AgentClient:
                 )
         async with response:
             self._clock_offset = clock_offset(response.headers)
-            if not is_from_daemon(response):
+            if not is_from_daemon(response, "agent"):
                 with self._failures():
-                    raise AgentUnreachable(await foreign_answer(response, "an agent"))
+                    raise AgentUnreachable(await foreign_answer(response, "agent"))
             if response.status not in SUCCESS:
                 raise _refusal(response, await self._whole(response, MAX_ERROR_BYTES))
             yield response

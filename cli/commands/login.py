@@ -246,7 +246,7 @@ async def _ask_once(session: Session, attempt: Attempt) -> None:
         try:
             await registry.nodes(limit=1)
         except RegistryError as error:
-            failed = await failed_login(error, registry, attempt)
+            failed = await failed_login(error, attempt)
             if failed is None:
                 raise
             raise failed from error

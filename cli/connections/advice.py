@@ -26,7 +26,6 @@ from cli.connections.trust import (
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.program import typed
 from cli.output.staleness import REGISTRY_UNIT
-from registry.client.client import RegistryClient
 from registry.client.errors import (
     BadCertificate,
     BadFile,
@@ -37,6 +36,7 @@ from registry.client.errors import (
     NotPermitted,
     NotTls,
     NotYetValid,
+    OtherDaemon,
     RegistryError,
     Rejected,
     TooSlow,
@@ -49,7 +49,6 @@ from registry.client.tls import is_loopback_address
 SECONDS = 5
 HTTPS_PORT = 443
 REGISTRY_PORT = 7655
-AGENT_PORT = 7656
 
 
 class Retry(Protocol):
@@ -189,17 +188,14 @@ def check_tls_files(attempt: Attempt) -> None:
         raise WrongUsage(f"--{setting.replace('_', '-')}: {error}", hint=hint) from error
 
 
-async def failed_login(
-    error: RegistryError, registry: RegistryClient, attempt: Attempt
-) -> CommandError | None:
+async def failed_login(error: RegistryError, attempt: Attempt) -> CommandError | None:
     """Return what a registry's error means for a login; None if it says all there is to say."""
     url, retry = attempt.context.registry, attempt.retry
     origin = registry_of(url)
     assert origin is not None, "check_url was called"
     if isinstance(error, BadCertificate | CertificateRefused | WrongKey | NotPermitted):
         return await _not_accepted(error, origin, attempt)
-    is_other = isinstance(error, NotFound | NotARegistry)
-    if is_other and await _is_agent(registry):
+    if isinstance(error, OtherDaemon):
         return NotReached(
             f"{url} is an agent, not a registry; a registry has port {REGISTRY_PORT} by default",
             hint=_of_registry(origin, attempt),
@@ -208,6 +204,7 @@ async def failed_login(
         bare = origin._replace(path="")
         text = f"the registry has no path {origin.path}, as it has behind a proxy"
         return NotReached(text, hint=retry(url=str(bare)))
+    is_other = isinstance(error, NotFound | NotARegistry)
     is_away = isinstance(error, Unreachable | TooSlow)
     over_tls = origin._replace(scheme="https")
     if origin.scheme == "http" and (is_other or is_away) and await speaks_tls(str(over_tls)):
@@ -230,7 +227,7 @@ async def _not_accepted(error: RegistryError, origin: Origin, attempt: Attempt) 
         return await _bad_certificate(error, origin, attempt)
     unknown = f"the registry does not know the key {attempt.key}"
     text = unknown if isinstance(error, WrongKey) else f"the registry: {error}"
-    return NotReached(f"{text}{_of_port(origin)}", hint=attempt.other_key)
+    return NotReached(text, hint=attempt.other_key)
 
 
 async def _bad_certificate(error: BadCertificate, origin: Origin, attempt: Attempt) -> CommandError:
@@ -298,17 +295,3 @@ def _where(origin: Origin) -> str:
     """Return where to look if nobody answers."""
     of_port = f" (port {REGISTRY_PORT} by default)" if origin.port is None else ""
     return f"check host and port{of_port}; on that host: systemctl status {REGISTRY_UNIT}"
-
-
-def _of_port(origin: Origin) -> str:
-    """Return why a key may be unknown there; empty if the port is no agent's."""
-    if origin.port != AGENT_PORT:
-        return ""
-    return f"; {AGENT_PORT} is the port of agents, {REGISTRY_PORT} that of registries"
-
-
-async def _is_agent(registry: RegistryClient) -> bool:
-    try:
-        return (await registry.access()).daemon == "agent"
-    except RegistryError:
-        return False

@@ -15,6 +15,7 @@ from registry.client.clocks import clock_offset, unix_time
 from registry.client.errors import (
     FAILURES,
     NotARegistry,
+    OtherDaemon,
     TooSlow,
     connection_lost,
     error_for_exception,
@@ -23,7 +24,7 @@ from registry.client.errors import (
     redirected,
 )
 from registry.client.identity import foreign_answer, is_from_daemon, printable
-from registry.client.models import Access, AddressedNode, ExplainedNode, Service, Status
+from registry.client.models import AddressedNode, ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
@@ -171,10 +172,6 @@ class RegistryClient:
         """Return how the registry is."""
         return _decode(await self._send("GET", "/status"), Status)
 
-    async def access(self) -> Access:
-        """Return which daemon answers; agents do, too."""
-        return _decode(await self._send("GET", "/access"), Access)
-
     @asynccontextmanager
     async def stream(
         self, path: str, query: Iterable[tuple[str, str]], *, headers: Mapping[str, str]
@@ -321,8 +318,10 @@ async def _require_ok(response: aiohttp.ClientResponse) -> None:
     seconds = _retry_after(response)
     if is_redirect(response.status):
         raise redirected(response.status, _shown(response.headers.get("Location", "")))
-    if not is_from_daemon(response):
-        text = await foreign_answer(response, "a registry")
+    if not is_from_daemon(response, "registry"):
+        text = await foreign_answer(response, "registry")
+        if is_from_daemon(response, "agent"):
+            raise OtherDaemon(text, retry_after_seconds=seconds)
         is_missing = response.status == HTTPStatus.NOT_FOUND
         raise NotARegistry(
             f"{text}; is the URL right?" if is_missing else text, retry_after_seconds=seconds

@@ -69,6 +69,10 @@ class NotARegistry(RegistryError, kind="garbage", transient=True):
     """What answers is no registry, or a broken one."""
 
 
+class OtherDaemon(NotARegistry, kind="garbage", transient=True):
+    """What answers is an agent."""
+
+
 class BadCertificate(RegistryError, kind="bad_certificate"):
     """The registry could not prove who it is."""
 

@@ -73,12 +73,6 @@ class Service(msgspec.Struct, frozen=True):
     scrapers: list[Scraper]
 
 
-class Access(msgspec.Struct, frozen=True):
-    """What a key is for: ``registry`` or ``agent``."""
-
-    daemon: str
-
-
 class StoreStatus(msgspec.Struct, frozen=True):
     """The store of a registry; ``state`` is ``ok`` where all is well."""
 

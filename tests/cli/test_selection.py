@@ -105,7 +105,7 @@ async def test_all_agents_are_asked_and_no_more_than_the_bound_at_once(
         asking -= 1
         return web.json_response([])
 
-    url = await http_server(answer)
+    url = await http_server(answer, daemon="agent")
     for number in range(hosts):
         await registry.post(f"web-{number}", kv={"agent.url": url})
     ran = await rollcall("apps", "-o", "json")

@@ -40,7 +40,7 @@ async def test_junk_is_no_answer_of_an_agent(operation: str, http_server: HttpSe
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=next(junk))
 
-    url = await http_server(handler)
+    url = await http_server(handler, daemon="agent")
     async with AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent:
         for _ in JUNK:
             with pytest.raises(AgentUnreachable, match="what answers is no agent"):
@@ -58,7 +58,7 @@ async def test_an_answer_without_an_end_is_none_of_an_agent(
         while True:
             await response.write(b" " * 1_000_000)
 
-    url = await http_server(handler)
+    url = await http_server(handler, daemon="agent")
     async with AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent:
         with pytest.raises(AgentUnreachable, match=f"more than {limit} bytes"):
             await agent.change("shop", "stop")

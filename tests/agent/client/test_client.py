@@ -42,7 +42,7 @@ async def test_an_agent_that_wants_a_client_certificate_is_told_without_names_of
 
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("web-1"), client_ca=authority.ca)
-    url = await http_server(answer, tls=tls)
+    url = await http_server(answer, tls=tls, daemon="agent")
     async with AgentClient(
         url=url,
         server_hostname="web-1",
@@ -78,7 +78,7 @@ async def test_the_key_is_sent_and_names_are_one_part_of_the_path(http_server: H
         seen.append((request.method, request.raw_path, request.headers["Authorization"]))
         return web.json_response(PLAN if "dry_run" in request.query else APP_RECORD)
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         await agent.app("a/b?c")
         await agent.change("shop", "stop")
         await agent.delete("shop", keep_data=True, dry_run=True)
@@ -97,7 +97,7 @@ async def test_a_password_is_sent_as_the_text_that_it_is(http_server: HttpServer
         seen.append((request.content_type, await request.read()))
         return web.json_response(APP_RECORD)
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         await agent.set_password("shop", '"quoted: ä"')
 
     assert seen == [("text/plain", '"quoted: ä"'.encode())]
@@ -108,7 +108,7 @@ async def test_the_health_of_an_agent_is_asked_without_the_key(http_server: Http
         assert "Authorization" not in request.headers
         return web.json_response({"message": "the engine is away"}, status=503)
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         with pytest.raises(AgentRefused, match="the engine is away") as raised:
             await agent.health()
 
@@ -122,12 +122,12 @@ async def test_a_redirect_is_not_followed(http_server: HttpServer) -> None:
         elsewhere.append(request.path)
         return web.json_response([])
 
-    target = await http_server(collect)
+    target = await http_server(collect, daemon="agent")
 
     async def redirect(_request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": target})
 
-    async with client(await http_server(redirect)) as agent:
+    async with client(await http_server(redirect, daemon="agent")) as agent:
         with pytest.raises(AgentRefused) as raised:
             await agent.apps()
 
@@ -148,7 +148,7 @@ async def test_an_answer_that_is_no_json_is_none_of_an_agent(http_server: HttpSe
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         with pytest.raises(AgentUnreachable, match="no agent"):
             await agent.apps()
 
@@ -168,7 +168,7 @@ async def test_a_change_may_take_longer_than_a_read(http_server: HttpServer) -> 
         return web.json_response(APP_RECORD)
 
     # The limit is one of the connection, too, which a busy machine must keep.
-    async with client(await http_server(handler), timeout_seconds=1) as agent:
+    async with client(await http_server(handler, daemon="agent"), timeout_seconds=1) as agent:
         change = asyncio.create_task(agent.change("shop", "rebuild"))
         with pytest.raises(AgentUnreachable, match="no answer within 1 s"):
             await agent.app("shop")
@@ -195,7 +195,7 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error(
             async for piece in pieces:
                 received.extend(piece)
 
-    async with client(await http_server(break_off)) as agent:
+    async with client(await http_server(break_off, daemon="agent")) as agent:
         with pytest.raises(AgentUnreachable, match="broke off"):
             await receive(agent)
 
@@ -227,7 +227,7 @@ async def test_a_tar_goes_in_in_pieces(http_server: HttpServer) -> None:
         for _ in range(3):
             yield b"piece"
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         await agent.put_data("shop", tar(), dry_run=True)
 
     assert seen == [("/v1/apps/shop/data?dry_run=true", b"piece" * 3)]
@@ -253,7 +253,7 @@ async def test_an_error_of_whoever_reads_a_stream_is_their_own(http_server: Http
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=b"x")
 
-    async with client(await http_server(handler)) as agent:
+    async with client(await http_server(handler, daemon="agent")) as agent:
         for error in (OSError("disk full"), ValueError("no text")):
             with pytest.raises(type(error), match=str(error)):
                 async with agent.data("shop", pause=False):
@@ -270,7 +270,7 @@ async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanishe
         await go_on.wait()
         return web.json_response(APP_RECORD)
 
-    url = await http_server(handler)
+    url = await http_server(handler, daemon="agent")
     async with client(url) as agent:
         change = asyncio.create_task(agent.change("shop", "rebuild"))
         await begun.wait()

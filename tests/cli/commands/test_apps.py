@@ -91,6 +91,33 @@ async def test_a_log_is_read_since_some_time_ago(rollcall: Rollcall, agent: Fake
 
 
 @pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("app", "show", "web-2/shop"), 3),
+        (("app", "delete", "web-2/shop", "--yes"), 3),
+        (("update", "shop", "--set", "memory=101", "--all"), 3),
+        (("apps", "web-2"), 1),
+    ],
+)
+async def test_a_registry_in_place_of_an_agent_is_named_and_nothing_is_changed(
+    rollcall: Rollcall,
+    registry: InProcessRegistry,
+    agent: FakeAgent,
+    command: tuple[str, ...],
+    status: int,
+) -> None:
+    agent.answers["GET", SHOP] = APP_RECORD
+    url = f"http://{registry.address[0]}:{registry.address[1]}"
+    for hostname, agent_url in (("web-1", agent.url), ("web-2", url)):
+        await registry.post(hostname, ["app:shop"], kv={"agent.url": agent_url})
+
+    ran = await rollcall(*command)
+
+    assert (ran.status, agent.changes()) == (status, [])
+    assert "a registry answers there, not an agent" in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
     "command", [("logs",), ("show",), ("create", "--image", "shop:1"), ("delete", "--yes")]
 )
 async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(

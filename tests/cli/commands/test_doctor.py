@@ -165,9 +165,11 @@ async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_w
         agent_key="same",
     )
     asked: list[Mapping[str, str]] = []
-    right = await http_server(agent(asked, ahead=timedelta(0)))
+    right = await http_server(agent(asked, ahead=timedelta(0)), daemon="agent")
     wrong = await http_server(
-        agent(asked, ahead=timedelta(hours=-1)), tls=server_context(authority.issue("b.test"))
+        agent(asked, ahead=timedelta(hours=-1)),
+        tls=server_context(authority.issue("b.test")),
+        daemon="agent",
     )
     for hostname, url in (("a.test", right), ("b.test", wrong)):
         await registry.post(

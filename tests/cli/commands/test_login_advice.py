@@ -8,8 +8,7 @@ from aiohttp import web
 
 from cli.connections.advice import Attempt, failed_login
 from cli.connections.contexts import Context
-from registry.client.client import RegistryClient
-from registry.client.errors import NotFound, NotTls, Unreachable, WrongKey
+from registry.client.errors import NotTls, OtherDaemon, Unreachable
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
 from tests.support.registry.client import server_context
@@ -26,12 +25,10 @@ def plain_url(registry: InProcessRegistry) -> str:
     return f"http://127.0.0.1:{registry.address[1]}"
 
 
-def refusing(status: int, *, daemon: str = "registry") -> Handler:
-    """Return a daemon that answers each request with an error, except of what it is."""
+def refusing(status: int) -> Handler:
+    """Return a daemon that answers each request with an error."""
 
-    async def answer(request: web.Request) -> web.Response:
-        if request.path == "/access" and status not in (401, 403):
-            return web.json_response({"name": "ops", "allow": ["read"], "daemon": daemon})
+    async def answer(_request: web.Request) -> web.Response:
         return web.json_response({"message": "no"}, status=status)
 
     return answer
@@ -109,11 +106,12 @@ async def test_a_port_where_nobody_listens_is_no_port_with_tls(
     assert ran.err.endswith(f"\n  advice: {step}\n")
 
 
+@pytest.mark.parametrize("status", [401, 404])
 async def test_an_agent_is_told_apart_from_a_registry(
-    rollcall: Rollcall, key_file: Path, http_server: HttpServer
+    rollcall: Rollcall, key_file: Path, http_server: HttpServer, status: int
 ) -> None:
     key = ("--key-file", str(key_file), *PLAIN)
-    url = await http_server(refusing(404, daemon="agent"))
+    url = await http_server(refusing(status), daemon="agent")
     agent = await rollcall("login", url, *key)
     other = await rollcall("login", await http_server(refusing(404)), *key)
 
@@ -140,19 +138,6 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
     assert status == 403 or "does not know the key in ROLLCALL_KEY\n" in of_variable.err
     assert f"  next: rollcall login {url} --key-file FILE --allow-plain 127.0.0.1\n" in ran.err
     assert "  advice: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
-
-
-@pytest.mark.parametrize(
-    ("port", "told"), [(7656, "; 7656 is the port of agents, 7655 that of registries"), (7655, "")]
-)
-async def test_a_key_that_is_unknown_at_the_port_of_agents_is_told_so(port: int, told: str) -> None:
-    url = f"http://127.0.0.1:{port}"
-    attempt = Attempt(Context(registry=url), lambda **_: "", "rollcall login", "in FILE")
-    registry = RegistryClient(url=url, key=lambda: "")
-
-    failed = await failed_login(WrongKey("401: no"), registry, attempt)
-
-    assert str(failed) == f"the registry does not know the key in FILE{told}"
 
 
 async def test_a_key_file_that_is_not_there_is_told_with_the_login(
@@ -235,14 +220,12 @@ async def test_a_path_that_only_a_proxy_has_is_left_out_in_the_command_that_work
     ],
 )
 async def test_in_place_of_an_agent_no_address_of_it_is_allowed(
-    typed: str, allowed: list[str], following: str, http_server: HttpServer
+    typed: str, allowed: list[str], following: str
 ) -> None:
-    """The agent has no other address than 127.0.0.1 here, so the client asks it there."""
     context = Context(registry=typed, allow_plain=allowed)
     attempt = Attempt(context, partial(typed_again, context), "", "")
-    url = await http_server(refusing(404, daemon="agent"))
-    async with RegistryClient(url=url, key=lambda: "") as client:
-        failed = await failed_login(NotFound("404: no"), client, attempt)
+
+    failed = await failed_login(OtherDaemon("an agent answers there"), attempt)
 
     assert failed is not None
     assert failed.hint == following
@@ -306,12 +289,10 @@ async def test_a_name_is_not_allowed_and_the_address_is_asked_for(rollcall: Roll
 async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> None:
     context = Context(registry="http://127.0.0.1")
     attempt = Attempt(context, partial(typed_again, context), "", "")
-    client = RegistryClient(url=context.registry, key=lambda: "")
 
-    away = await failed_login(Unreachable("no connection"), client, attempt)
+    away = await failed_login(Unreachable("no connection"), attempt)
     plain = await failed_login(
         NotTls("no"),
-        client,
         attempt._replace(context=Context(registry="https://127.0.0.1")),
     )
 

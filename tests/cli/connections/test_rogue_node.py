@@ -138,7 +138,9 @@ async def test_it_does_not_follow_a_redirect(
             raise web.HTTPTemporaryRedirect(f"{rogue.url}{request.path}")
 
         tls = server_context(authority.issue("victim.test"))
-        await try_all(trusting, registry, await http_server(redirect, tls=tls), why="307")
+        await try_all(
+            trusting, registry, await http_server(redirect, tls=tls, daemon="agent"), why="307"
+        )
 
     assert rogue.connections == 0
 
@@ -194,7 +196,7 @@ async def test_junk_in_place_of_an_answer_is_an_error_of_that_host(
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=sent)
 
-    url = await http_server(answer)
+    url = await http_server(answer, daemon="agent")
     await registry.post("victim.test", kv={"agent.url": url})
     for junk, command in product(JUNK, LOOKING):
         sent = junk
@@ -258,7 +260,7 @@ async def test_what_a_rogue_says_cannot_control_the_terminal(
     async def refuse(_request: web.Request) -> web.Response:
         return web.json_response({"message": "\x1b]0;owned\x07\x1b[2J\u202egood"}, status=409)
 
-    url = await http_server(refuse)
+    url = await http_server(refuse, daemon="agent")
     await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
     told = [
         await rollcall("app", "stop", "victim.test/shop"),
