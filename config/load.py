@@ -78,7 +78,11 @@ def _construct_unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable,
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
 
 
-def _parse(data: bytes) -> Any:
+def parse_yaml(data: bytes | str) -> Any:
+    """Return what YAML holds, in which no mapping has a key twice.
+
+    Raises YAMLError, TypeError, ValueError and RecursionError.
+    """
     loader = _Loader(data)
     try:
         return loader.get_single_data()
@@ -106,7 +110,7 @@ def load_sound(path: Path, settings: type[T]) -> Loaded[T]:
 
     """
     try:
-        document = _parse(path.read_bytes())
+        document = parse_yaml(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:

@@ -12,6 +12,8 @@ from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
 from cli.fields import in_mebibytes, read_text
 from cli.selection import Selection
+from config.load import parse_yaml
+from registry.message import label_error
 
 SELECTORS = ("hosts", "labels", "prefixes", "kv")
 EXAMPLE = "apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]"
@@ -40,8 +42,8 @@ class WantedApp:
 def read_apps(path: Path) -> list[WantedApp]:
     """Return the apps of a file; WrongUsage, which has all mistakes."""
     try:
-        found = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
+        found = parse_yaml(read_text(path))
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise WrongUsage(f"{path} is no YAML: {error}") from error
     if not isinstance(found, dict) or set(found) != {"apps"} or not isinstance(found["apps"], list):
         raise WrongUsage(f"{path} holds no list of apps, such as {EXAMPLE}")
@@ -68,9 +70,21 @@ def _mistakes(where: str, entry: Any) -> Iterator[str]:
         in_mebibytes(entry)
     except WrongUsage as error:
         yield f"{where}.memory: {error}"
-    if "labels" in entry and not _is_texts(entry["labels"]):
-        yield f"{where}.labels: is no list of texts"
+    yield from _mistakes_of_labels(f"{where}.labels", entry.get("labels", []))
     yield from _mistakes_of_hosts(f"{where}.where", entry.get("where"))
+
+
+def _mistakes_of_labels(where: str, labels: Any) -> Iterator[str]:
+    if not _is_texts(labels):
+        yield f"{where}: is no list of texts"
+        return
+    for label in labels:
+        fault = label_error(label)
+        key, colon, _ = label.partition(":")
+        if fault is None and not (key.strip() and colon):
+            fault = "write a key, a colon and a value"
+        if fault is not None:
+            yield f"{where}: {label!a}: {fault}"
 
 
 def _mistakes_of_hosts(where: str, on: Any) -> Iterator[str]:

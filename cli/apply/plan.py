@@ -148,6 +148,10 @@ async def _update(
     if fields:
         plan = await agent.update(app.name, fields, dry_run=True)
         note = plan.get("message")
+    for label in added:
+        await agent.label(app.name, label, dry_run=True)
+    for label in removed:
+        await agent.label(app.name, label, remove=True, dry_run=True)
     return Step(node, app, "update", fields, added, removed, record, note)
 
 

@@ -153,8 +153,9 @@ async def test_what_differs_is_told_first_and_then_changed_and_no_more(
     file.write(FILE.replace("64", "128").replace("live", "secret").replace("a:b", "c:d"))
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
     agent.answers["PUT", SHOP] = RECORD
-    agent.answers["POST", f"{SHOP}/labels"] = RECORD
-    agent.answers["DELETE", f"{SHOP}/labels"] = RECORD
+    for method in ("POST", "DELETE"):
+        agent.answers[method, f"{SHOP}/labels?dry_run=true"] = PLAN
+        agent.answers[method, f"{SHOP}/labels"] = RECORD
 
     told = await rollcall("diff", "-f", str(file))
 
@@ -263,6 +264,9 @@ async def test_all_mistakes_of_a_file_are_told_with_their_paths(
         (FILE.replace("64", "48X"), "apps[0].memory: memory '48X' is none, such as 48M or 1G"),
         (FILE.replace("image:", "imagee:"), "is missing; `imagee` may have been meant as `image`"),
         (FILE.replace("service:web", "service:none"), "no node has the label"),
+        (FILE.replace("[a:b]", "[a:b, nocolon]"), "'nocolon': write a key, a colon and a value"),
+        (FILE.replace("[a:b]", '["a:b\\n"]'), "apps[0].labels: 'a:b\\n': "),
+        (FILE + "    memory: 65\n", "`memory` is set twice"),
         (FILE + FILE.removeprefix("apps:\n"), "apps[0] has shop on web-1, too"),
     ],
 )
@@ -275,6 +279,19 @@ async def test_a_file_that_means_nothing_changes_nothing(
 
     assert (done.status, said in done.err) == (2, True), done.err
     assert agent.changes() == []
+
+
+async def test_a_label_that_the_agent_rejects_changes_nothing(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    file.write(FILE.replace("64", "128").replace("[a:b]", "[a:b, c:d]"))
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+    agent.answers["POST", f"{SHOP}/labels?dry_run=true"] = refusing(400)
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert (done.status, "nothing was changed" in done.err) == (2, True)
+    assert all("dry_run=true" in each.path for each in agent.changes())
 
 
 def refusing(status: int) -> Any:
