@@ -136,9 +136,9 @@ def login(
     attempt = _attempt(ctx, session, context)
     if key_file is not None:
         check_key_file(attempt, session.environment)
+    _check_agents_of(attempt)
     asyncio.run(check_url(attempt))
     check_tls_files(attempt)
-    _check_agents(context)
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
@@ -180,6 +180,20 @@ def _check_agents(context: Context) -> None:
         derived_agent_key(context.agent_secret_file, "any")
     if context.agent_key is not None:
         check_agent_key(context)
+
+
+def _check_agents_of(attempt: Attempt) -> None:
+    """Check the keys of agents of a login, with the login as the next step; WrongUsage.
+
+    This comes before all other advice, which would repeat what cannot be used.
+    """
+    try:
+        _check_agents(attempt.context)
+    except WrongUsage as error:
+        other_keys = {"agent_secret_file": "FILE", "agent_key": None}
+        is_step = (error.hint or "").startswith("chmod ")
+        hint = error.hint if is_step else attempt.retry(**other_keys)
+        raise WrongUsage(str(error), hint=hint) from error
 
 
 def _replace(session: Session, name: str, context: Context, *, current: str | None) -> None:

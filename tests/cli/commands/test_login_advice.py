@@ -140,6 +140,46 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
     assert "  advice: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
 
 
+async def test_a_secret_of_agents_that_cannot_be_read_is_told_with_the_login(
+    rollcall: Rollcall, plain_url: str, key_file: Path
+) -> None:
+    named = ("--name", "lab", "--key-file", str(key_file))
+
+    ran = await rollcall("login", plain_url, *named, "--agent-secret-file", "typo", *PLAIN)
+
+    assert ran.status == 2
+    step = ran.err.partition("\n  next: ")[2]
+    assert step.startswith("rollcall login ")
+    assert "--name lab" in step
+    assert "--agent-secret-file FILE" in step
+
+
+async def test_agents_with_the_key_of_a_distant_registry_are_told_before_the_lack_of_tls(
+    rollcall: Rollcall, key_file: Path
+) -> None:
+    ran = await rollcall(
+        "login", "http://10.1.1.1:7655", "--agent-key", "same", "--key-file", str(key_file)
+    )
+
+    assert ran.status == 2
+    assert "agents get the key of the registry only beside a registry" in ran.err
+    assert "--agent-key same" not in ran.err
+    assert "--allow-plain" not in ran.err
+
+
+async def test_the_path_in_a_step_is_quoted(
+    rollcall: Rollcall, plain_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "my keys" / "ops.key"
+    file.parent.mkdir()
+    file.write_text("ops-key-0123456789")
+    file.chmod(0o644)
+
+    ran = await rollcall("login", plain_url, "--key-file", str(file), *PLAIN)
+
+    assert ran.err.endswith(f"  next: chmod 600 '{file}'\n")
+
+
 async def test_a_key_file_that_is_not_there_is_told_with_the_login(
     rollcall: Rollcall, plain_url: str, tmp_path: Path
 ) -> None:
