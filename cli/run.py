@@ -143,7 +143,9 @@ def _agent_failure(error: AgentError) -> CommandError:
         return NotReached(error.reason, hint=error.hint)
     if not isinstance(error, AgentRefused):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
-    if error.status in NOT_PERMITTED:
+    if error.status == HTTPStatus.BAD_REQUEST:
+        return WrongUsage(str(error))
+    if error.status in NOT_PERMITTED and not error.is_of_setting:
         return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)
     return CommandError(str(error), hint=AGENT_STEPS.get(error.status))
 

@@ -1,5 +1,7 @@
 """Why a request to an agent failed."""
 
+from http import HTTPStatus
+
 
 class AgentError(Exception):
     """A request to an agent failed; the text says why."""
@@ -19,3 +21,8 @@ class AgentRefused(AgentError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def is_of_setting(self) -> bool:
+        """Whether a setting of the agent forbids this, whatever the key is: it is named."""
+        return self.status == HTTPStatus.FORBIDDEN and "`apps." in str(self)

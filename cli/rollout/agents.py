@@ -95,7 +95,9 @@ class AgentHosts:
         """Return "app" where the agent has refused or failed an update: its fields are to blame."""
         if self._change.action != "update" or is_passing(error):
             return None
-        is_of_host = isinstance(error, AgentRefused) and error.status in OF_HOST
+        is_of_host = (
+            isinstance(error, AgentRefused) and error.status in OF_HOST and not error.is_of_setting
+        )
         return None if is_of_host else "app"
 
     async def _after(self, host: str, began: float) -> tuple[AppNow | None, str]:

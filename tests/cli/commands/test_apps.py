@@ -118,6 +118,29 @@ async def test_a_registry_in_place_of_an_agent_is_named_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize(
+    ("status", "message", "ended"),
+    [
+        (400, "`cpu` is 9999999", 2),
+        (403, "the image `x` is not allowed; `apps.allowed_images` of this agent allows y", 1),
+        (403, "port 1 is none of 20000-29999 (`apps.ports`)", 1),
+        (403, "the key `ops` allows read, which is not enough", 3),
+    ],
+)
+async def test_only_what_another_key_may_do_is_told_as_a_matter_of_the_key(
+    rollcall: Rollcall, agent: FakeAgent, status: int, message: str, ended: int
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": message}, status=status)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
+
+    assert (ran.status, message in ran.err) == (ended, True), ran.err
+    assert ("--agent-secret-file" in ran.err) == (ended == 3)
+
+
+@pytest.mark.parametrize(
     "command", [("logs",), ("show",), ("create", "--image", "shop:1"), ("delete", "--yes")]
 )
 async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(

@@ -244,3 +244,16 @@ async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
 
     assert "web-0: failed: " in failed.stderr
     assert "with other fields" not in failed.stderr
+
+
+async def test_fields_are_blamed_where_a_setting_of_the_agent_forbids_them(fleet: Fleet) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        message = "the image `shop:2` is not allowed; `apps.allowed_images` of this agent allows x"
+        return web.json_response({"message": message}, status=403)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    assert "web-0: failed: " in failed.stderr
+    assert "with other fields" in failed.stderr
