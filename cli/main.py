@@ -1,5 +1,6 @@
 """The command `rollcall`: looks at all hosts and their apps, and changes them."""
 
+import errno
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ from typing import Any, TextIO
 
 import click
 
-from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
+from cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, CommandError
 from cli.groups.command_table import COMMANDS, ELSEWHERE, looked_at, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
@@ -18,12 +19,24 @@ from cli.output.form import Format
 from cli.output.program import of_context, steps_of
 from cli.output.text import block, visible
 
+NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 def main() -> int:
     """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    return run(sys.argv[1:], ProcessIO(os.environ, sys.stdout, sys.stderr))
+    try:
+        status = run(sys.argv[1:], ProcessIO(os.environ, sys.stdout, sys.stderr))
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise
+        # Python writes the rest once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _tell(sys.stderr, f"the output cannot be written: {error.strerror}", None)
+        return FAILED
+    return status
 
 
 def run(arguments: Sequence[str], process: ProcessIO) -> int:
