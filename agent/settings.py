@@ -119,7 +119,7 @@ class AgentConfiguration:
         found = [
             *self.settings.open_listeners("listen"),
             *plain_registries(self.settings.registries),
-            *self._secrets.exposed(passwords),
+            *self._secrets.exposed(passwords | self.settings.tls_key()),
             *self.proxies.warnings(),
         ]
         return [f"{self.file}: {each}" for each in found]

@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 import msgspec
 
 from config.address import MAX_PORT
-from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
+from config.server import (
+    PortNumber,
+    Seconds,
+    Secret,
+    ServerSettings,
+    Settings,
+    default_store,
+    repeated_names,
+)
 
 HTTP_SCHEMES = ("http://", "https://")
 # Of the characters of an app's name, and those of shell patterns.
@@ -199,3 +207,8 @@ class AgentSettings(ServerSettings, frozen=True, kw_only=True):
     docker: DockerSettings = DockerSettings()
     store: str = msgspec.field(default_factory=default_store("agent.db"))
     apps: AppsSettings = AppsSettings()
+
+    def mistakes(self) -> Iterator[str]:
+        """Require distinct names of keys."""
+        yield from super().mistakes()
+        yield from repeated_names(self.keys)

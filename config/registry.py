@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from config.address import listen_address
-from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
+from config.server import (
+    PortNumber,
+    Seconds,
+    Secret,
+    ServerSettings,
+    Settings,
+    default_store,
+    repeated_names,
+)
 
 ALL_NODES = ("*",)
 # Of the characters of hostnames, and those of shell patterns.
@@ -230,8 +238,9 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     callbacks: Annotated[tuple[CallbackSettings, ...], msgspec.Meta(max_length=MAX_CALLBACKS)] = ()
 
     def mistakes(self) -> Iterator[str]:
-        """Require a shared store where registries share an address, and distinct callbacks."""
+        """Require a shared store where registries share an address, and distinct names."""
         yield from super().mistakes()
+        yield from repeated_names(self.keys)
         names = [callback.name for callback in self.callbacks]
         for index, name in enumerate(names):
             if name in names[:index]:

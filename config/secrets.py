@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from config.load import ConfigError, mistakes_of, raise_invalid, raise_mistakes
 from config.server import Secret
@@ -26,6 +27,8 @@ class SecretReader:
         self._credentials = environ.get("CREDENTIALS_DIRECTORY")
         # The files that were read, by the paths of their settings.
         self._files: dict[str, Path] = {}
+        # The settings that hold secrets themselves.
+        self._values = set[str]()
 
     def path(self, name: str) -> Path:
         """Return the path of a file named in the settings.
@@ -63,6 +66,7 @@ class SecretReader:
         """Return the text of a secret; ConfigError as for ``read_file``."""
         if secret.file is not None:
             return self.read_file(f"{where}.file", secret.file)
+        self._values.add(f"{where}.value")
         return self._validated(f"{where}.value", secret.value or "")
 
     def checks(self, secrets: Iterable[tuple[str, Secret]]) -> list[Callable[[], object]]:
@@ -70,14 +74,15 @@ class SecretReader:
         return [partial(self.read, where, secret) for where, secret in secrets]
 
     def exposed(self, others: Mapping[str, str] | None = None) -> Iterator[str]:
-        """Yield which files of secrets every user of this machine can read, with the remedy.
+        """Yield which files with secrets each user of this machine can read, with the remedy.
 
         ``others`` are files that are not read here, by the paths of their settings.
         """
         named = {where: self.path(name) for where, name in (others or {}).items()}
-        for where, path in sorted((self._files | named).items()):
+        written = {min(self._values): self._settings_file} if self._values else {}
+        for where, path in sorted((self._files | named | written).items()):
             if not self._is_mounted(path) and _is_open(path):
-                remedy = f"chmod o= {shlex.quote(str(path))}"
+                remedy = f"chmod o= {quote(str(path))}"
                 yield f"{where}: other users of this host can read {path}; {remedy}"
 
     def _is_mounted(self, path: Path) -> bool:

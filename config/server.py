@@ -1,9 +1,9 @@
 """Settings that both daemons share: listener, TLS, secrets, logs."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -32,6 +32,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         A text that names a field with a wrong type is not reported.
         """
         yield from ()
+
+
+class Named(Protocol):
+    """A key, which has a name."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
 
 
 class Secret(Settings, frozen=True, kw_only=True):
@@ -68,6 +76,13 @@ def missing_folder(folder: Path, *, daemon: str) -> str | None:
         f"the directory {folder} does not exist here; create it for the user of the {daemon}, which"
         " keeps its state there, or set `store`"
     )
+
+
+def repeated_names(keys: Iterable[Named]) -> Iterator[str]:
+    """Yield which names several keys have: logs and limits would take them for one."""
+    names = [each.name for each in keys]
+    for name in dict.fromkeys(each for each in names if names.count(each) > 1):
+        yield f"`keys`: several keys have the name {name}; give each its own"
 
 
 class TlsSettings(Settings, frozen=True, kw_only=True):
@@ -109,6 +124,10 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     trusted_proxies: tuple[str, ...] = ()
     log: LogSettings = LogSettings()
+
+    def tls_key(self) -> dict[str, str]:
+        """Return the file of the key of TLS, by the path of its setting, if there is one."""
+        return {} if self.tls is None else {"tls.key": self.tls.key}
 
     def mistakes(self) -> Iterator[str]:
         """Require an address that can be listened on."""

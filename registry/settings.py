@@ -71,7 +71,7 @@ class RegistryConfiguration:
         named = {where: name for where, name in credentials.items() if name is not None}
         found = [
             *settings.open_listeners("listen", "shared_listen"),
-            *self._secrets.exposed(named),
+            *self._secrets.exposed(named | settings.tls_key()),
             *self.proxies.warnings(),
             *(
                 f"keys[{index}]: whoever has the key {caller.name} can report and delete every"

@@ -153,6 +153,7 @@ def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_date
         "certificate_key": str(early.key),
     }
     tls = {"certificate": str(expired.certificate), "key": str(expired.key)}
+    expired.key.chmod(0o600)
     file = written(tmp_path, registries=[registry], tls=tls)
 
     assert main(["--config", str(file), "--check"]) == 0
@@ -161,6 +162,32 @@ def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_date
     client, listener = sorted(capsys.readouterr().err.replace(beginning, "").splitlines())
     assert client.startswith(f"registries[0]: {early.certificate} is not valid before ")
     assert listener.startswith(f"tls: {expired.certificate} expired at ")
+
+
+def test_the_check_warns_of_each_file_with_a_secret_that_others_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = Authority(tmp_path).issue("web-1")
+    pair.key.chmod(0o644)
+    file = written(tmp_path, tls={"certificate": str(pair.certificate), "key": str(pair.key)})
+    file.chmod(0o644)
+
+    assert main(["--config", str(file), "--check"]) == 0
+
+    warned = capsys.readouterr().err
+    assert f"keys[0].value: other users of this host can read {file}; chmod o= {file}\n" in warned
+    assert f"tls.key: other users of this host can read {pair.key}; chmod o=" in warned
+
+
+def test_two_keys_with_one_name_are_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = ("abcdefghijklmnop", "ponmlkjihgfedcba")
+    keys = [{"name": "ops", "value": value, "allow": ["read"]} for value in values]
+
+    assert main(["--config", str(written(tmp_path, keys=keys)), "--check"]) != 0
+
+    assert "several keys have the name ops; give each its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["--check"], ["status"], ["deregister"]])

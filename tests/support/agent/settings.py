@@ -25,6 +25,7 @@ def written(folder: Path, **settings: Any) -> Path:
     }
     file = folder / "agent.yml"
     file.write_text(yaml.safe_dump(base | settings))
+    file.chmod(0o600)
     return file
 
 
