@@ -22,7 +22,7 @@ from tests.support.cli.terminal import at_terminal
 from tests.support.daemons import FreePort
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
-from tests.support.registry.in_process import WEB_HOSTS, InProcessRegistry
+from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
 
@@ -244,9 +244,8 @@ async def test_a_rejected_host_is_an_error_while_it_tries_and_no_node_of_its_nam
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     async def rejected() -> None:
-        # Of a host with the key and the settings of another one.
-        answer = await registry.post("db-1", kv={"agent.id": "a"}, key=WEB_HOSTS)
-        assert answer.status == HTTPStatus.FORBIDDEN
+        answer = await registry.ask("POST", "/nodes/db-1", data=b"{}")
+        assert answer.status == HTTPStatus.BAD_REQUEST
 
     await rejected()
     unknown = await rollcall("doctor", "-o", "json")
@@ -259,7 +258,7 @@ async def test_a_rejected_host_is_an_error_while_it_tries_and_no_node_of_its_nam
 
     (level, text), *others = found(unknown, "refused")
     assert (unknown.status, level, others) == (1, "error", [])
-    assert text.startswith("db-1 was rejected 0s ago, from 127.0.0.1 (403): ")
+    assert text.startswith("db-1 was rejected 0s ago, from 127.0.0.1 (400): ")
     assert (fresh.status, found(fresh, "refused")[0][0]) == (0, "warning")
     assert (gone.status, found(gone, "refused")[0][0]) == (0, "warning")
 
