@@ -1,6 +1,5 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
-import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

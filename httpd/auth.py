@@ -77,10 +77,9 @@ class Keyring:
         for held in list(self._held.values()):
             self._close_if_lost(held)
 
-    @property
-    def callers(self) -> Collection[Caller]:
-        """The owners of the keys that are stored."""
-        return self._callers.values()
+    def __iter__(self) -> Iterator[Caller]:
+        """Yield the owners of the keys that are stored."""
+        yield from self._callers.values()
 
     @contextmanager
     def holding(self, digest: bytes, caller: Caller, close: Callable[[], None]) -> Iterator[None]:

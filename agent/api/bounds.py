@@ -34,9 +34,7 @@ def is_for(client: Caller, name: str) -> bool:
 
 def holders(keyring: Keyring, name: str) -> str:
     """Return the names of the keys for some apps that are for this one; empty if there are none."""
-    return ",".join(
-        sorted(each.name for each in keyring.callers if each.apps and is_for(each, name))
-    )
+    return ",".join(sorted(each.name for each in keyring if each.apps and is_for(each, name)))
 
 
 def check_name(client: Caller, name: str) -> None:

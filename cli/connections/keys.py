@@ -1,6 +1,7 @@
 """Keys: from the environment, a file that only its owner may read, or a command."""
 
 import os
+import shlex
 import signal
 import stat
 import subprocess
