@@ -130,6 +130,7 @@ def test_pipx_installs_all_programs_from_the_source(page: Page, tmp_path: Path) 
         "HOME": str(tmp_path),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "XDG_CONFIG_HOME": settings_of_pip,
+        "PIP_NO_COMPILE": "1",
     }
 
     done = subprocess.run(

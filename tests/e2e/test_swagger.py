@@ -12,9 +12,15 @@ import pytest
 
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.daemons import Daemon, Daemons
+from tests.support.run.release import some_of
 
 pytestmark = [pytest.mark.long(2)]
 EXAMPLES = 3  # for each operation, in each phase
+PHASES = some_of(
+    ["examples,coverage", "fuzzing,stateful"],
+    "examples,coverage",
+    reason="random requests, as the fuzzer of this repository sends them too",
+)
 REGISTRY = """
 [[operations]]
 include-operation-id = "listNodes"
@@ -57,16 +63,22 @@ checks.positive_data_acceptance.enabled = false
 
 
 @pytest.mark.real
-def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phases", PHASES)
+def test_the_registry_answers_as_its_document_says(
+    daemons: Daemons, tmp_path: Path, phases: str
+) -> None:
     registry = daemons.registry()
     body = {"labels": ["prometheus:node", "service:web"], "kv": {"rack": "r12"}}
     assert registry.ask("POST", "/nodes/web-1.example.com", json=body).ok
     (tmp_path / "schemathesis.toml").write_text(REGISTRY)
-    _drive(registry, tmp_path)
+    _drive(registry, tmp_path, phases)
 
 
 @pytest.mark.real("dockerd", "unshare", "ip")
-def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phases", PHASES)
+def test_the_agent_answers_as_its_document_says(
+    daemons: Daemons, tmp_path: Path, phases: str
+) -> None:
     # In a network of its own, where made-up images are asked for in vain.
     with Dockerd() as engine:
         engine.start()
@@ -75,10 +87,10 @@ def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path
         app = {"name": "web", "image": IMAGE}
         assert agent.ask("POST", "/v1/apps", json=app).status_code == 201
         (tmp_path / "schemathesis.toml").write_text(AGENT)
-        _drive(agent, tmp_path)
+        _drive(agent, tmp_path, phases)
 
 
-def _drive(daemon: Daemon, folder: Path) -> None:
+def _drive(daemon: Daemon, folder: Path, phases: str) -> None:
     """Run schemathesis with the daemon's document, over all its operations."""
     done = subprocess.run(
         [
@@ -86,7 +98,7 @@ def _drive(daemon: Daemon, folder: Path) -> None:
             *("--header", f"Authorization: Bearer {daemon.key}"),
             *("--max-examples", str(EXAMPLES)),
             *("--exclude-operation-id", "followEvents"),  # it does not end
-            *("--phases", "examples,coverage,fuzzing,stateful"),
+            *("--phases", phases),
             *("--generation-deterministic", "--no-color", "--request-timeout", "60"),
             "--suppress-health-check=too_slow",  # how fast this machine is fails no test
             f"{daemon.base_url}/swagger.json",

@@ -163,6 +163,7 @@ def test_the_installed_registry_can_keep_its_nodes_in_nats(
     assert "does not exist yet, the first start makes it" in checked
 
 
+@pytest.mark.release("a second installation; one over another is in tests/e2e/test_systemd.py")
 @pytest.mark.real
 def test_make_install_renews_the_program_and_leaves_settings_alone(destdir: Path) -> None:
     settings = destdir / "etc/rollcall/agent.yml"

@@ -97,6 +97,7 @@ def app(
     observed.delete()
 
 
+@pytest.mark.release("kills at random moments, beside those at each call")
 def test_a_kill_at_any_moment_leaves_one_container_or_none_and_the_data(
     app: ObservedApp, busybox_image: str, rng: random.Random
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.engines.neighbour import fetch
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
@@ -23,7 +24,10 @@ def dockerd(dockerd: Dockerd) -> Dockerd:
     return dockerd
 
 
-@pytest.fixture(params=[False, True], ids=["default", "isolated"])
+@pytest.fixture(
+    params=some_of([False, True], True, reason="the same in the engine's default network"),
+    ids=["default", "isolated"],
+)
 async def agent(
     request: pytest.FixtureRequest, dockerd: Dockerd, tmp_path: Path
 ) -> AsyncIterator[InProcessAgent]:

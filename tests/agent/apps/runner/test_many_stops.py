@@ -9,10 +9,10 @@ import docker
 import pytest
 
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
-APPS = 60
 AT_A_TIME = 8
 
 
@@ -23,22 +23,27 @@ async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent
         yield agent
 
 
-async def create_all(agent: InProcessAgent, image: str) -> list[dict[str, Any]]:
+async def create_all(agent: InProcessAgent, image: str, count: int) -> list[dict[str, Any]]:
     turns = asyncio.Semaphore(AT_A_TIME)
 
     async def create() -> dict[str, Any]:
         async with turns:
             return await agent.create(image)
 
-    return await asyncio.gather(*(create() for _ in range(APPS)))
+    return await asyncio.gather(*(create() for _ in range(count)))
 
 
-async def test_each_stop_of_sixty_at_once_is_done_and_a_start_beside_them_does_not_wait(
-    agent: InProcessAgent, stubborn_image: str, busybox_image: str, docker_client: docker.APIClient
+@pytest.mark.parametrize("count", some_of([12, 60], 12, reason="sixty containers at once"))
+async def test_each_stop_of_many_at_once_is_done_and_a_start_beside_them_does_not_wait(
+    agent: InProcessAgent,
+    stubborn_image: str,
+    busybox_image: str,
+    docker_client: docker.APIClient,
+    count: int,
 ) -> None:
     other = await agent.create(busybox_image, stop_seconds=0)
     await agent.ask("PUT", f"/{other['name']}/stop")
-    records = await create_all(agent, stubborn_image)
+    records = await create_all(agent, stubborn_image, count)
 
     containers = [record["container_id"] for record in records]
     signals = docker_client.events(decode=True, filters={"event": "kill", "container": containers})

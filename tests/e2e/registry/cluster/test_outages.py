@@ -18,6 +18,7 @@ from tests.support.e2e.group_agent import GroupAgent
 from tests.support.e2e.reporting import log_lines
 from tests.support.registry.cut_off import ServerCables
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 180.0
@@ -244,7 +245,9 @@ def test_a_cluster_that_is_lost_and_starts_empty_heals_from_memory(
     until(partial(is_healed, registries, start), "healing", within=SOON_SECONDS)
 
 
-@pytest.mark.parametrize("request_", ["PURGE", "DELETE"])
+@pytest.mark.parametrize(
+    "request_", some_of(["PURGE", "DELETE"], "DELETE", reason="the same for another request")
+)
 async def test_a_bucket_that_is_purged_or_deleted_by_hand_is_filled_again(
     request_: str,
     servers: NatsCluster,
