@@ -14,7 +14,8 @@ class ContainerObserver(ABC):
         """Look at all containers, by id, and act on them.
 
         Raises:
-            EngineError, StoreError: it is called again later; so are the observers after it.
+            EngineUnavailable, StoreError: it is called again later; so are those after it.
+            EngineRefused: it is called again later; those after it look at once.
 
         """
 

@@ -13,6 +13,7 @@ from agent.apps.admission.validation import (
     check_fits_host,
     check_new_app,
 )
+from agent.apps.app_label import check_label_size
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import (
     AppExists,
@@ -80,6 +81,7 @@ class Admission:
             raise name_taken(wanted.name)
         app = self._complete(wanted, containers, created_at=rfc3339(now))
         check_fits_host(app, host)
+        check_label_size(app)
         self._check_promised(app, host)
         return app
 
@@ -171,6 +173,7 @@ class Admission:
         )
         host = await self._engine.info()
         check_fits_host(target, host, before=app)
+        check_label_size(target)
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if picked_ports_only:
             self._check_picked(new_ports)

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from agent.apps.app_label import engine_bytes
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
@@ -18,7 +19,7 @@ FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
 SEPARATORS = re.compile(r"[\s,]+")
 # The map of an app is in a label of its container, which the engine repeats in each list and event.
 MAX_VOLUMES = 64
-MAX_PATHS_LENGTH = 8192
+MAX_PATHS_BYTES = 8192
 DIGEST_LENGTH = 12
 
 
@@ -59,12 +60,12 @@ def check_volumes(volumes: Mapping[str, str], image: str) -> None:
             f" {MAX_VOLUMES}, with those of the paths that it had before; use another image, or"
             " create the app anew"
         )
-    length = sum(map(len, volumes))
-    if length > MAX_PATHS_LENGTH:
+    size = engine_bytes(volumes)
+    if size > MAX_PATHS_BYTES:
         raise UnfitImage(
-            f"with the image `{image}` the paths of the app's volumes would have {length}"
-            f" characters together, and may have {MAX_PATHS_LENGTH}; use another image, or create"
-            " the app anew"
+            f"with the image `{image}` the paths of the app's volumes would take {size} bytes in"
+            f" the engine's lists and events, and may take {MAX_PATHS_BYTES}; use another image,"
+            " or create the app anew"
         )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.app_label import app_from_label
 from agent.apps.containers.commands import ContainerCommands
 from agent.apps.containers.spec import (
     ContainerPlanner,
-    app_from_label,
     check_image_labels,
     unknown_user,
     with_note,

@@ -3,44 +3,31 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import chain
 
-import msgspec
-
+from agent.apps.admission.validation import excerpt
+from agent.apps.app_label import encode_label, engine_bytes
 from agent.apps.containers.data import mounted_volumes
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.ownership.labels import NOTE_LABEL, SPEC_LABEL, container_labels
+from agent.apps.ownership.labels import NOTE_LABEL, container_labels
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.models import (
     Container,
     ContainerSpec,
     EngineInfo,
     Image,
-    InspectedContainer,
 )
 from agent.engine.protocol import Engine
-from agent.model import FIELD_KINDS, App, FieldKind
+from agent.model import App
 
 USER_LABEL = "rollcall.user"
 
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 # The engine repeats a container's labels in each list and each event.
-MAX_IMAGE_LABELS_LENGTH = 65_536
-# The fields of an app in the label of its container. Live ones are in the container's own settings,
-# and so are the values of `env`: the engine publishes labels in its events, so none is secret.
-LABELLED_FIELDS = (
-    *(
-        field
-        for field, kind in FIELD_KINDS.items()
-        if kind in (FieldKind.REPLACING, FieldKind.METADATA)
-    ),
-    "created_at",
-    "labels",
-    "volumes",
-)
+MAX_IMAGE_LABELS_BYTES = 65_536
 
 
 def is_user_name(text: str) -> bool:
@@ -56,32 +43,12 @@ def password_user(labels: Mapping[str, str], default: str) -> str:
 
 def check_image_labels(image: Image, reference: str) -> None:
     """Refuse an image with large labels, which would make each list and event large; UnfitImage."""
-    size = sum(len(key) + len(value) for key, value in image.labels.items())
-    if size > MAX_IMAGE_LABELS_LENGTH:
+    size = engine_bytes(chain.from_iterable(image.labels.items()))
+    if size > MAX_IMAGE_LABELS_BYTES:
         raise UnfitImage(
-            f"the labels of the image `{reference}` take {size} bytes, and may take"
-            f" {MAX_IMAGE_LABELS_LENGTH}; build it with fewer"
+            f"the labels of the image `{reference}` take {size} bytes in the engine's lists and"
+            f" events, and may take {MAX_IMAGE_LABELS_BYTES}; build it with fewer"
         )
-
-
-def encode_label(app: App) -> str:
-    """Return the label from which ``app_from_label`` reads the app."""
-    values: dict[str, Any] = {field: getattr(app, field) for field in LABELLED_FIELDS}
-    return msgspec.json.encode({**values, "env": tuple(app.env)}).decode()
-
-
-def app_from_label(container: InspectedContainer, **fields: Any) -> App:
-    """Return the app of a container: its labelled fields, its environment, and these fields.
-
-    Raises:
-        msgspec.MsgspecError: the label cannot be read.
-
-    """
-    label = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=dict[str, Any])
-    values = {field: label[field] for field in LABELLED_FIELDS if field in label}
-    names = msgspec.convert(label.get("env"), tuple[str, ...])
-    values["env"] = {name: container.env[name] for name in names if name in container.env}
-    return msgspec.convert({**values, **fields}, App)
 
 
 def build_container_spec(
@@ -137,8 +104,8 @@ def with_note(spec: ContainerSpec, note: str) -> ContainerSpec:
 def unknown_user(image: Image) -> str:
     """Return the note that nobody knows to whom new volumes are to belong."""
     return (
-        f"the image's user `{image.user}` is not in its /etc/passwd and /etc/group, so new volumes"
-        " belong to root"
+        f"the image's user {excerpt(image.user)} is not in its /etc/passwd and /etc/group, so new"
+        " volumes belong to root"
     )
 
 

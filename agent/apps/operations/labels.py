@@ -3,6 +3,7 @@
 import msgspec
 
 from agent.apps.admission.validation import MAX_APP_LABELS, check_label, excerpt
+from agent.apps.app_label import check_label_size
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import InvalidApp, LabelNotFound
 from agent.apps.repository.repository import AppRepository
@@ -25,6 +26,7 @@ class LabelsOperation:
             return
         if len(app.labels) >= MAX_APP_LABELS:
             raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
+        check_label_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
         await self._put(job, app, (*app.labels, label))
 
     async def remove(self, job: Job, label: str) -> None:

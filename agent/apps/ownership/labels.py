@@ -2,11 +2,12 @@
 
 import secrets
 
+from agent.apps.app_label import SPEC_LABEL
+
 APP_LABEL = "rollcall.app"
 AGENT_LABEL = "rollcall.agent"
 OPERATION_LABEL = "rollcall.change"
 PATH_LABEL = "rollcall.path"
-SPEC_LABEL = "rollcall.spec"
 NOTE_LABEL = "rollcall.note"
 # A container that only serves to read volumes has it with this value.
 HELPER_LABEL = "rollcall.reads"

@@ -10,7 +10,7 @@ from agent.apps.operations.restart import RestartOperation
 from agent.apps.recovery.restart_schedule import AGENT, RestartSchedule, ScheduledObserver
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
-from agent.engine.errors import EngineError
+from agent.engine.errors import EngineError, EngineRefused
 from agent.engine.models import Container, EngineRun
 from agent.engine.protocol import Engine
 from agent.model import App, Down
@@ -92,9 +92,15 @@ class Keeper(ScheduledObserver):
 
     async def _keep_all(self, down: Collection[tuple[App, Container]]) -> None:
         run = await self._stops.engine_run()
+        refused = list[EngineRefused]()
         for app, container in down:
             if not _stays_down(app.down, run):
-                await self._keep(app, container, run)
+                try:
+                    await self._keep(app, container, run)
+                except EngineRefused as error:  # the other apps are started all the same
+                    refused.append(error)
+        if refused:
+            raise refused[0]
 
     async def _up(self, app: App) -> None:
         self._schedule.well(app.name)

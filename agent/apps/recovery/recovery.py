@@ -322,6 +322,12 @@ class Reconciler:
             listed = await self._containers.all()
         containers = {container.id: container for container in listed}
         await self._sweeper.rename(containers)
+        refused = list[EngineRefused]()
         for observer in self._observers:
-            await observer.observe(containers)
+            try:
+                await observer.observe(containers)
+            except EngineRefused as error:  # the others look all the same
+                refused.append(error)
         await self._journal.sweep_data()
+        if refused:
+            raise refused[0]

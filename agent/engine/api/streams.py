@@ -39,22 +39,27 @@ class Budget:
             self._open -= 1
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+async def lines(chunks: AsyncIterator[bytes], *, skip_long: bool = False) -> AsyncGenerator[bytes]:
     """Cut a stream into its lines, without those that are empty.
 
+    With ``skip_long`` a line that is too long is skipped.
+
     Raises:
-        EngineRefused: a line does not end.
+        EngineRefused: a line is too long.
 
     """
-    rest = b""
+    rest, is_long = b"", False
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
-            if line.strip():
+            if line.strip() and not is_long:
                 yield line
+            is_long = False
         if len(rest) > LONGEST_LINE:
-            raise EngineRefused(f"{MALFORMED}: a line of more than {LONGEST_LINE} bytes")
-    if rest.strip():
+            if not skip_long:
+                raise EngineRefused(f"{MALFORMED}: a line of more than {LONGEST_LINE} bytes")
+            rest, is_long = b"", True
+    if rest.strip() and not is_long:
         yield rest
 
 

@@ -1,7 +1,7 @@
 """Events of containers as they happen, and those of containers and images that the engine keeps."""
 
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 
 from agent.engine.api import event_decoding
@@ -42,7 +42,7 @@ class Events:
         query = {"filters": encoded_filters(filters), "since": f"{since:.9f}"}
         with self._budget.spent():
             chunks = self._client.stream("GET", "/events", query=query)
-            async with aclosing(chunks), aclosing(lines(chunks)) as entries:
+            async with aclosing(chunks), aclosing(_entries(chunks)) as entries:
                 async for entry in entries:
                     with well_formed():
                         event = event_decoding.event(entry, label)
@@ -71,5 +71,13 @@ class Events:
         }
         async with within(self._client.timeout_seconds):
             chunks = self._client.stream("GET", "/events", query=query)
-            async with aclosing(chunks), aclosing(lines(chunks)) as entries:
+            async with aclosing(chunks), aclosing(_entries(chunks)) as entries:
                 return [entry async for entry in entries]
+
+
+def _entries(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the lines, without those of containers whose labels take more than a line may.
+
+    Anybody who uses the engine can make such a container, and other containers have events, too.
+    """
+    return lines(chunks, skip_long=True)

@@ -87,7 +87,7 @@ async def test_where_the_user_is_not_known_the_record_has_a_note(tmp_path: Path)
         noted, clear = await apps.get("web"), await apps.get("shop")
 
     assert noted.message == (
-        "note: the image's user `somebody` is not in its /etc/passwd and /etc/group, so new volumes"
+        "note: the image's user 'somebody' is not in its /etc/passwd and /etc/group, so new volumes"
         " belong to root"
     )
     assert (clear.message, len(engine.state.containers)) == (None, 2)

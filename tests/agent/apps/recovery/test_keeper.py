@@ -174,6 +174,35 @@ async def test_a_stop_counts_that_the_engine_has_forgotten_by_then(tmp_path: Pat
         await until_state(apps, "exited", message="stopped through the container engine")
 
 
+class PartlyBrokenEngine(FakeEngine):
+    """An engine that does not tell of the stops of one container."""
+
+    broken = ""
+
+    async def stopped_at(self, container_id: str) -> float | None:
+        if self.state.containers[container_id].name == self.broken:
+            raise EngineRefused("no stop is told")
+        return await super().stopped_at(container_id)
+
+
+@pytest.mark.slow
+async def test_an_error_of_one_app_keeps_no_other_from_being_started(tmp_path: Path) -> None:
+    engine, log = PartlyBrokenEngine(), LogCapture()
+    async with apps_of(tmp_path, engine, log) as apps:
+        for name in ("broken", "web"):
+            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+        engine.broken = "broken"
+        for container in engine.state.containers.values():
+            container.state = "exited"
+            engine.happen("die", container)
+
+        await until_state(apps, "running")
+
+        assert (await apps.get("broken")).state == "exited"
+        reasons = {each["reason"] for each in log.entries if "not compared" in each["event"]}
+        assert reasons == {"no stop is told"}
+
+
 @pytest.mark.slow
 async def test_a_stop_from_before_the_engine_began_is_nobodys_wish(tmp_path: Path) -> None:
     engine = FakeEngine()

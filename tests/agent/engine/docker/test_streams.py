@@ -1,6 +1,7 @@
 """Logs, events and pulls: no thread, no connection left behind, and only so many at a time."""
 
 import asyncio
+import json
 import struct
 import threading
 import time
@@ -260,6 +261,27 @@ async def test_a_follower_waits_for_as_long_as_the_app_is_silent(fake: FakeDocke
         assert await reading == b"late"
     assert time.monotonic() - began > 0.2
     await engine.close()
+
+
+async def test_an_event_that_is_too_long_is_skipped(
+    fake: FakeDockerApi, engine: DockerEngine
+) -> None:
+    """Anybody may give a container large labels, which the engine repeats in its events."""
+
+    def event(action: str, name: str) -> bytes:
+        actor = {"ID": "a", "Attributes": {"label": name}}
+        fields = {"Type": "container", "Action": action, "Actor": actor, "timeNano": 1}
+        return json.dumps(fields).encode() + b"\n"
+
+    talker = Talker(
+        event("start", "web"), event("die", "x" * 3_000_000), event("stop", "web"), b"{"
+    )
+    fake.handle("GET /events", talker.answer)
+    async with aclosing(engine.events("label", since=0)) as events:
+        found = [await anext(events), await anext(events)]
+
+    assert [each.action for each in found] == ["start", "stop"]
+    await async_until(talker.left)
 
 
 async def test_closing_ends_a_stream_for_the_one_who_reads_it(

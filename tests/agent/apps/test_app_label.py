@@ -1,0 +1,62 @@
+"""The label that holds an app is bounded: the engine repeats it in each list and event."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps.app_label import MAX_SPEC_BYTES, engine_bytes
+from agent.apps.errors import InvalidApp, UnfitImage
+from agent.model import AppChanges, NewApp
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, fake_image
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+
+NEW = NewApp(name="web", image=IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("plain", 5), ("<>&", 18), ('"\\', 4), ("\n", 2), ("\x01", 6), ("€", 3), ("\u2028", 6)],
+)
+def test_a_text_counts_as_many_bytes_as_the_json_of_the_engine_has(text: str, size: int) -> None:
+    assert engine_bytes([text, text]) == 2 * size
+
+
+async def test_labels_are_bounded_by_the_bytes_that_the_engine_repeats(tmp_path: Path) -> None:
+    async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NEW, ASKER)
+        for number in range(10):
+            await apps.add_label("web", f"k{number}:{'<' * 1000}", ASKER)
+        with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
+            await apps.add_label("web", f"k10:{'<' * 1000}", ASKER)
+        record = await apps.get("web")
+        assert len(record.labels) == 10
+
+        with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
+            await apps.update("web", AppChanges(command=("\x01" * 8192,)), ASKER)
+        assert await apps.get("web") == record
+
+        await apps.remove_label("web", record.labels[0], ASKER)
+        await apps.rebuild("web", ASKER)
+
+
+async def test_an_app_that_is_created_is_bounded_too(tmp_path: Path) -> None:
+    async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+        large = msgspec.structs.replace(
+            NEW,
+            command=("\x01" * 8192,),
+            description="<" * 1024,
+            data=("/" + "<" * 255, "/" + ">" * 255),
+        )
+        with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
+            await apps.create(large, ASKER)
+        assert await apps.all() == []
+
+
+async def test_the_labels_of_an_image_are_counted_in_bytes(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        engine.tag(IMAGE, fake_image("i9", data="€" * 30_000))
+        with pytest.raises(UnfitImage, match="take 90013 bytes"):
+            await apps.create(NEW, ASKER)
