@@ -9,6 +9,7 @@ from aiohttp import web
 
 from agent.apps.errors import AppError
 from agent.engine.errors import EngineError
+from agent.reporting.heartbeat import AGENTS_SERVICE
 from httpd.auth import METRICS, Caller, Keyring, permits_by_method
 from httpd.errors import Forbidden
 
@@ -46,11 +47,19 @@ def check_name(client: Caller, name: str) -> None:
 def check_label(client: Caller, label: str) -> None:
     """Raise Forbidden if a label is not for a key of some apps to set.
 
-    A target on another host would be scraped as if this host had named it.
+    A target on another host would be scraped as if this host had named it. Targets of the agents'
+    own service are sent the key for the metrics of all agents.
     """
-    parts = label.split(":", 3)
-    if client.apps is not None and parts[0] == "prometheus" and parts[2:3] == ["host"]:
+    kind, service, key = (*label.split(":", 3), "", "")[:3]
+    if client.apps is None or kind != "prometheus":
+        return
+    if key == "host":
         raise Forbidden(f"{_bound(client)}, and sets no label prometheus:SERVICE:host:HOST")
+    if service.partition("@")[0] == AGENTS_SERVICE:
+        raise Forbidden(
+            f"{_bound(client)}, and sets no label prometheus:{AGENTS_SERVICE}, the service of the"
+            " agents themselves; choose another name for the service"
+        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import msgspec
 
 from registry.message import MAX_BODY_BYTES, MAX_LABELS, Heartbeat, label_error
 
+AGENTS_SERVICE = "rollcall"
 AGENT_KV_KEYS = frozenset(
     {
         "agent.id",
@@ -95,9 +96,9 @@ class Host:
         self._labels = tuple(labels)
         self._file_labels = file_labels
         self._kv = {**kv, "agent.url": address.url}
-        self._agent_labels = [f"prometheus:rollcall:port:{address.port}"]
+        self._agent_labels = [f"prometheus:{AGENTS_SERVICE}:port:{address.port}"]
         if address.tls:
-            self._agent_labels.append("prometheus:rollcall:__scheme__:https")
+            self._agent_labels.append(f"prometheus:{AGENTS_SERVICE}:__scheme__:https")
         self._warn = warn
         self._faults: set[str] = set()
 

@@ -181,8 +181,33 @@ async def test_it_sets_no_label_that_makes_another_host_a_target(agent: Agent) -
             status, answer = await agent.ask(method, "/v1/apps/shop/labels", {"Value": label})
             assert status == (403 if method == "POST" else 404)
             assert method == "DELETE" or answer["message"].startswith(ALONE)
-    for label in ("prometheus:web", "prometheus:web:port:9100", "host:a", "prometheus:host:a:b"):
+    for label in ("prometheus:web", "host:a", "prometheus:host:a:b"):
         assert (await agent.ask("POST", "/v1/apps/shop/labels", {"Value": label}))[0] == 200
+
+
+async def test_it_makes_no_app_a_target_of_the_agents_service(agent: Agent) -> None:
+    for label in ("prometheus:rollcall", "prometheus:rollcall:a:b", "prometheus:rollcall@a:a:b"):
+        status, answer = await agent.ask("POST", "/v1/apps/shop/labels", {"Value": label})
+        assert status == 403
+        assert "the service of the agents themselves" in answer["message"]
+    label = {"Value": "prometheus:rollcall"}
+    assert (await agent.ask("POST", "/v1/apps/shop/labels", label, key=OPERATOR))[0] == 200
+
+
+async def test_it_names_only_ports_of_the_app_as_targets(agent: Agent) -> None:
+    record = await agent.apps.get("shop")
+    other = (await agent.apps.get("shop-2")).http_port
+    for port in (22, other, "-", f" {record.http_port}", ""):
+        for service in ("web", "web@a"):
+            label = {"Value": f"prometheus:{service}:port:{port}"}
+            status, answer = await agent.ask("POST", "/v1/apps/shop/labels", label)
+            assert status == 403
+            assert "names a port that is not the app's" in answer["message"]
+    for port in (record.http_port, record.ssh_port):
+        label = {"Value": f"prometheus:web:port:{port}"}
+        assert (await agent.ask("POST", "/v1/apps/shop/labels", label))[0] == 200
+    label = {"Value": "prometheus:web:port:22"}
+    assert (await agent.ask("POST", "/v1/apps/shop/labels", label, key=OPERATOR))[0] == 200
 
 
 @pytest.mark.parametrize("apps", [("shop",), ("blog", "shop-*")])
