@@ -59,7 +59,7 @@ class AppBusy(AppError):
 
 
 class OperationCancelled(AppError):
-    """Somebody stopped or deleted the app while the operation pulled its image."""
+    """Somebody stopped or deleted the app while the operation pulled its image or waited."""
 
 
 class AppNotRunning(AppError):

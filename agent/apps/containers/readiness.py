@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 
@@ -56,9 +57,18 @@ class Readiness:
         self._healthy_seconds = healthy_seconds
 
     async def wait(
-        self, app: App, container_id: str, *, restarts: int, requirement: Requirement
+        self,
+        app: App,
+        container_id: str,
+        *,
+        restarts: int,
+        requirement: Requirement,
+        overdue: Callable[[], None],
     ) -> None:
         """Wait until the app's container has settled; it has been restarted ``restarts`` times.
+
+        ``overdue`` is called again and again after ``healthy_seconds``, and ends the wait if it
+        raises.
 
         Raises:
             StartFailed: it does not stay up, or does not get healthy; with its last lines.
@@ -75,6 +85,8 @@ class Readiness:
             elapsed = time.monotonic() - began
             if elapsed >= seconds and await self._is_healthy(app, container, requirement, elapsed):
                 return
+            if elapsed >= max(seconds, self._healthy_seconds):
+                overdue()
             await asyncio.sleep(POLL_SECONDS if elapsed < seconds else SLOW_POLL_SECONDS)
 
     async def _is_healthy(

@@ -1,6 +1,7 @@
 """Starting the container of an app."""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -27,6 +28,10 @@ OTHER_PORT = "end that one, or give the app another port"
 PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
 
 
+def do_nothing() -> None:
+    """End no wait."""
+
+
 class ContainerStarter:
     """Starts the containers of apps."""
 
@@ -51,8 +56,11 @@ class ContainerStarter:
         *,
         set_password: bool,
         requirement: Requirement = Requirement.START,
+        overdue: Callable[[], None] = do_nothing,
     ) -> App:
         """Start the app's container, and set the app's password in it if it does not have it.
+
+        ``overdue`` may raise to end a wait that takes longer than most apps need.
 
         Returns:
             The app as it is then.
@@ -72,7 +80,9 @@ class ContainerStarter:
             with suppress(EngineConflict):  # it ended at once; checked below
                 await self._passwords.apply(container, password)
                 password = None
-        await self._readiness.wait(app, container_id, restarts=restarts, requirement=requirement)
+        await self._readiness.wait(
+            app, container_id, restarts=restarts, requirement=requirement, overdue=overdue
+        )
         if password is not None:
             await self._passwords.apply(container, password)
         return msgspec.structs.replace(

@@ -144,6 +144,7 @@ class DryStarter(ContainerStarter):
         *,
         set_password: bool,
         requirement: Requirement = Requirement.START,
+        overdue: Callable[[], None] = do_nothing,
     ) -> App:
         """Return the app as it would be then; PortInUse."""
         published = await self._ports.published()
@@ -153,5 +154,9 @@ class DryStarter(ContainerStarter):
                 raise port_in_use(app.name, port, holder)
         await self._publish(container_id, (app.ssh_port, app.http_port))
         return await super().start(
-            app, container_id, set_password=set_password, requirement=requirement
+            app,
+            container_id,
+            set_password=set_password,
+            requirement=requirement,
+            overdue=overdue,
         )

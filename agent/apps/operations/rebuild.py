@@ -104,7 +104,11 @@ class RebuildOperation:
         if target.desired == "running" and (entry.was_running or not is_left_down(target)):
             requirement = _requirement(entry, old)
             app = await self._starter.start(
-                target, container_id, set_password=True, requirement=requirement
+                target,
+                container_id,
+                set_password=True,
+                requirement=requirement,
+                overdue=job.end_if_asked,
             )
         else:
             app = msgspec.structs.replace(

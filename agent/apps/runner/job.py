@@ -45,6 +45,8 @@ class Job:
         self._pull: PullProgress | None = None
         self._puller: asyncio.Task[Any] | None = None
         self._pull_ended_by: Exception | None = None
+        self._is_overdue = False
+        self._asked_to_end = list[Exception]()
 
     @property
     def app(self) -> str:
@@ -72,6 +74,27 @@ class Job:
         self._pull_ended_by = reason
         if self._puller is not None and self._pull is not None:
             self._puller.cancel()
+
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether it pulls an image, or has waited for long, and so ends when it is asked to."""
+        return self._pull is not None or self._is_overdue
+
+    @contextmanager
+    def asked_to_end(self, reason: Exception) -> Iterator[None]:
+        """While the context is open, raise ``reason`` where it pulls or has waited for long."""
+        self.end_pull(reason)
+        self._asked_to_end.append(reason)
+        try:
+            yield
+        finally:
+            self._asked_to_end.remove(reason)
+
+    def end_if_asked(self) -> None:
+        """Note that it has waited for long; raise the reason of whoever asks it to end."""
+        self._is_overdue = True
+        if self._asked_to_end:
+            raise self._asked_to_end[0]
 
     def _reason_to_end(self) -> Exception | None:
         """Return why the pull was ended, None if the task was cancelled for another reason too."""

@@ -39,7 +39,7 @@ PARTICIPLES = {
     "export": "exported",
     "restore": "restored",
 }
-# These end an operation of the app that pulls an image, and wait at least so long for its end.
+# These end an operation of the app that pulls an image or is overdue, and wait at least so long.
 CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
 CANCEL_SECONDS = 30.0
 # How many operations that keys ask for run at the same time, and as many that stop or delete; more
@@ -211,14 +211,14 @@ class OperationRunner:
     ) -> None:
         seconds, cancels = requester.wait_seconds, operation in CANCELLING
         job = self._jobs.get(name)
-        if cancels and job is not None and job.status.pull is not None:
+        if cancels and job is not None and job.can_be_ended:
             seconds = max(seconds, CANCEL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while job := self._jobs.get(name):
-                    if cancels:
-                        job.end_pull(cancelled(job.header, operation, by=requester.name))
-                    await job.done.wait()
+                    reason = cancelled(job.header, operation, by=requester.name)
+                    with job.asked_to_end(reason) if cancels else nullcontext():
+                        await job.done.wait()
 
     def _new_job(
         self, header: EntryHeader, *, repeated: bool = False, picked_ports_only: bool = False
@@ -363,7 +363,7 @@ class OperationRunner:
 
 
 def cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:
-    """Return the error of an operation whose pull another operation has ended."""
+    """Return the error of an operation that another operation has ended."""
     return OperationCancelled(
         f"the {header.operation} of app `{header.app}` was cancelled while it waited or pulled"
         f" its image, by a {operation} that `{by}` asked for; ask again if it is still wanted"

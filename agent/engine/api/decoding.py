@@ -43,6 +43,8 @@ HEALTH: Mapping[str, Health] = {
 }
 NANOSECONDS = 10**9
 CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
+# Whoever builds an image may give its check years.
+MOST_CHECK_SECONDS = 3600.0
 EXPOSED_PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
 
 
@@ -133,7 +135,9 @@ def _health_seconds(check: responses.HealthCheck | None) -> float | None:
     interval = check.interval / NANOSECONDS or CHECK_SECONDS
     timeout = check.timeout / NANOSECONDS or CHECK_SECONDS
     retries = check.retries or CHECK_RETRIES
-    return check.start_period / NANOSECONDS + retries * (interval + timeout)
+    return min(
+        check.start_period / NANOSECONDS + retries * (interval + timeout), MOST_CHECK_SECONDS
+    )
 
 
 def inspected(answer: bytes) -> InspectedContainer:

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.errors import StartFailed
+from agent.apps.errors import AppBusy, OperationCancelled, StartFailed
 from agent.apps.service.apps import Apps
-from agent.engine.models import Health
+from agent.engine.models import Health, InspectedContainer
 from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.containers import (
     containers_of,
@@ -86,6 +86,35 @@ async def test_an_update_ends_when_the_app_is_healthy(tmp_path: Path) -> None:
 
         assert (await update).healthy is True
         assert len(engine.state.containers) == 1
+
+
+class PatientEngine(FakeEngine):
+    """An engine with images whose checks take an hour to decide."""
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        return msgspec.structs.replace(await super().inspect(container_id), health_seconds=3600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["delete", "stop"])
+async def test_a_stop_or_a_delete_ends_a_long_wait_for_the_check_of_an_image(
+    tmp_path: Path, ends: str
+) -> None:
+    engine = PatientEngine()
+    engine.health_of = {NEW_IMAGE: "starting"}
+    async with apps_of(tmp_path, engine) as apps:
+        before = await apps.create(NEW, ASKER)
+        update = asyncio.ensure_future(apps.update("web", TO_OTHER, ASKER))
+        await until_two_containers(engine)
+        with pytest.raises(AppBusy):  # it has no longer than others yet
+            await apps.stop("web", replace(ASKER, wait_seconds=0))
+
+        await (apps.delete if ends == "delete" else apps.stop)("web", ASKER)
+
+        with pytest.raises(OperationCancelled, match=f"update of app `web` .* by a {ends}"):
+            await update
+        left = [] if ends == "delete" else [(before.container_id, "exited")]
+        assert [(each.id, each.state) for each in engine.state.containers.values()] == left
 
 
 @pytest.mark.slow

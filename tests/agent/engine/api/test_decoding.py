@@ -11,7 +11,7 @@ from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine.api import decoding
+from agent.engine.api import decoding, responses
 from agent.engine.api.client import common_version
 from agent.engine.api.event_decoding import image_events
 from agent.engine.api.responses import Version
@@ -310,3 +310,29 @@ def test_events_of_an_image_are_found_by_reference_and_by_id_and_no_others() -> 
     ]
 
     assert [each.action for each in image_events(lines, names)] == ["pull", "tag", "untag"]
+
+
+@pytest.mark.parametrize(("start_hours", "seconds"), [(0, 24.0), (87_600, 3600.0)])
+def test_the_check_of_an_image_gets_an_hour_at_most(start_hours: int, seconds: float) -> None:
+    check = responses.HealthCheck(
+        test=["CMD", "false"],
+        interval=5 * 10**9,
+        timeout=3 * 10**9,
+        start_period=start_hours * 3600 * 10**9,
+    )
+    never = responses.NEVER
+    entry = responses.Inspected(
+        id="a",
+        name="/web",
+        image="i",
+        created=never,
+        restart_count=0,
+        state=responses.State(
+            status="created", exit_code=0, started_at=never, finished_at=never, oom_killed=False
+        ),
+        config=responses.Config(healthcheck=check),
+        host_config=responses.HostConfig(),
+        network_settings=responses.NetworkSettings(),
+    )
+
+    assert decoding.inspected(msgspec.json.encode(entry)).health_seconds == seconds
