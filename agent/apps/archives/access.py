@@ -39,18 +39,23 @@ from agent.engine.protocol import Engine
 from agent.journal import ReplaceEntry
 from agent.model import App
 
-# Where the volumes are mounted, each in a directory of its own, named by a number.
-ROOT = "/.rollcall-data"
+# The volumes are mounted below a root of this name and random digits, each in a directory that is
+# named by a number. An image could have a link at a path that is known before.
+ROOT_PREFIX = "/.rollcall-data-"
 # It is never run, but the engine makes no container without a command.
 COMMAND = ("rollcall-never-started",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Helper:
-    """A container that is never started, in which these volumes are mounted, by path of the app."""
+    """A container that is never started, in which these volumes are mounted, by path of the app.
+
+    ``root`` is the directory that their mounts are in.
+    """
 
     id: str
     name: str
+    root: str
     volumes: Mapping[str, str]
 
 
@@ -151,7 +156,8 @@ class DataAccess:
                 f"the image of app `{app.name}` declares volumes that the app does not have yet;"
                 " rebuild the app first"
             )
-        mounts = {f"{ROOT}/{number}": name for number, name in enumerate(volumes.values())}
+        root = ROOT_PREFIX + secrets.token_hex(8)
+        mounts = {f"{root}/{number}": name for number, name in enumerate(volumes.values())}
         declared = {path: volumes[path] for path in image.volumes}
         # The name of an app has no capital letters, so no app has this one.
         name = f"{app.name}.DATA-{secrets.token_hex(4)}"
@@ -161,7 +167,7 @@ class DataAccess:
         except BaseException:
             self.in_use.discard(name)
             raise
-        return Helper(id=container_id, name=name, volumes=volumes)
+        return Helper(id=container_id, name=name, root=root, volumes=volumes)
 
     async def close(self, helper: Helper) -> None:
         """Remove a container; if that fails, ``sweep`` does it later."""
@@ -189,7 +195,7 @@ class DataAccess:
         paths = tuple(helper.volumes)
         for number, path in enumerate(paths):
             choose = OutwardNames(path, paths).choose
-            packed = self._engine.archive(helper.id, f"{ROOT}/{number}")
+            packed = self._engine.archive(helper.id, f"{helper.root}/{number}")
             async with aclosing(packed), aclosing(copied(packed, choose, with_end=False)) as copy:
                 try:
                     async for piece in copy:
@@ -210,7 +216,7 @@ class DataAccess:
             Exception: what ``tar`` raises.
 
         """
-        names = InwardNames(tuple(helper.volumes), root=ROOT)
+        names = InwardNames(tuple(helper.volumes), root=helper.root)
         try:
             async with aclosing(copied(tar, names.choose)) as copy:
                 await self._engine.unpack(helper.id, copy)

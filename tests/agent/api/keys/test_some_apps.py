@@ -190,8 +190,8 @@ async def test_it_makes_no_app_a_target_of_the_agents_service(agent: Agent) -> N
         status, answer = await agent.ask("POST", "/v1/apps/shop/labels", {"Value": label})
         assert status == 403
         assert "the service of the agents themselves" in answer["message"]
-    label = {"Value": "prometheus:rollcall"}
-    assert (await agent.ask("POST", "/v1/apps/shop/labels", label, key=OPERATOR))[0] == 200
+    body = {"Value": "prometheus:rollcall"}
+    assert (await agent.ask("POST", "/v1/apps/shop/labels", body, key=OPERATOR))[0] == 200
 
 
 async def test_it_names_only_ports_of_the_app_as_targets(agent: Agent) -> None:

@@ -1,6 +1,7 @@
 """Readings and restores of data at their edges, over an engine in memory."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -62,6 +63,31 @@ async def test_a_reader_that_leaves_before_it_begins_leaves_no_container(tmp_pat
 
         await async_until(gone)
         assert await apps.delete("web", ASKER) is None
+
+
+@pytest.mark.slow
+async def test_no_image_knows_where_volumes_are_mounted_to_be_read_and_filled(
+    tmp_path: Path,
+) -> None:
+    """A link of the image at that path would lead the files out of the volume."""
+    engine, mounts = FakeEngine(), list[str]()
+
+    async def note(step: str) -> None:
+        if step == "after create":
+            for each in engine.state.containers.values():
+                if ".DATA-" in each.name:
+                    mounts.extend(each.volumes)
+
+    engine.at_step = note
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await stopped_app(apps)
+        async with apps.export("web", ASKER, pause=False):
+            pass
+        await apps.restore("web", sent(TAR), ASKER)
+
+    roots = {path.rpartition("/")[0] for path in mounts if path not in ("/cache", "/data")}
+    assert len(roots) == 2
+    assert all(re.fullmatch(r"/\.rollcall-data-[0-9a-f]{16}", each) for each in roots)
 
 
 @pytest.mark.slow
