@@ -12,7 +12,7 @@ from agent.apps.app_label import app_from_label
 from agent.apps.containers.commands import ContainerCommands
 from agent.apps.containers.spec import (
     ContainerPlanner,
-    check_image_labels,
+    check_image,
     unknown_user,
     with_note,
 )
@@ -123,7 +123,7 @@ class ContainerManager:
 
         """
         self._ownership.check_agent()
-        check_image_labels(image, entry.target.image)
+        check_image(image, entry.target.image)
         # The server of the record's reference: others may have the same image.
         known = with_image(entry.target, image.id).image_digest
         digest = known or digest_of(entry.target.image, image.digests)

@@ -41,8 +41,19 @@ def password_user(labels: Mapping[str, str], default: str) -> str:
     return user if is_user_name(user) else default
 
 
-def check_image_labels(image: Image, reference: str) -> None:
-    """Refuse an image with large labels, which would make each list and event large; UnfitImage."""
+def check_image(image: Image, reference: str) -> None:
+    """Refuse an image of which no app can be made; UnfitImage.
+
+    Large labels would make each list and event of the engine large. At a relative path, the engine
+    mounts a volume without a name, whatever else is mounted there.
+    """
+    relative = [path for path in image.volumes if not path.startswith("/")]
+    if relative:
+        raise UnfitImage(
+            f"the image `{reference}` declares the VOLUME {excerpt(min(relative))}, which is no"
+            " absolute path, so that its files could not be kept; build it with a path that begins"
+            " with /"
+        )
     size = engine_bytes(chain.from_iterable(image.labels.items()))
     if size > MAX_IMAGE_LABELS_BYTES:
         raise UnfitImage(

@@ -269,8 +269,10 @@ def _exposed(ports: Iterable[str], protocol: str) -> frozenset[int]:
 
 
 def _volume_path(declared: str) -> str | None:
-    # The engine itself mounts an image's volume at the normal form of its path.
-    path = posixpath.normpath(f"/{declared.lstrip('/')}") if declared.startswith("/") else "/"
+    # The engine itself mounts an image's volume at the normal form of its path. It refuses `/`.
+    if not declared.startswith("/"):
+        return declared
+    path = posixpath.normpath(f"/{declared.lstrip('/')}")
     return path if path != "/" else None
 
 

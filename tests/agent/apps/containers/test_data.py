@@ -142,6 +142,18 @@ async def test_an_image_with_too_many_volumes_is_refused_and_nothing_is_left(
 
 
 @pytest.mark.slow
+async def test_an_image_with_a_relative_volume_is_refused_and_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    engine.tag("app:x", fake_image("i", "/data", "rel"))
+    async with apps_of(tmp_path, engine) as apps:
+        with pytest.raises(UnfitImage, match="VOLUME 'rel', which is no absolute path"):
+            await create(apps, "app:x")
+
+        assert (await apps.all(), engine.state.containers, engine.state.volumes) == ([], {}, {})
+
+
 async def test_the_operator_bounds_what_an_app_may_ask_for_but_not_what_its_image_needs(
     tmp_path: Path,
 ) -> None:

@@ -271,9 +271,7 @@ def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
     assert login_header("busybox", logins) == {}
 
 
-def test_the_volumes_of_an_image_are_in_normal_form_and_those_that_no_engine_mounts_left_out() -> (
-    None
-):
+def test_the_absolute_volumes_of_an_image_are_in_normal_form_without_the_root() -> None:
     declared: dict[str, dict[str, str]] = {
         "/data/": {},
         "//b": {},
@@ -283,7 +281,7 @@ def test_the_volumes_of_an_image_are_in_normal_form_and_those_that_no_engine_mou
     }
     answer = msgspec.json.encode({"Id": "i", "Config": {"Volumes": declared}})
 
-    assert decoding.image(answer, "app").volumes == {"/data", "/b", "/a/c"}
+    assert decoding.image(answer, "app").volumes == {"/data", "/b", "/a/c", "relative"}
 
 
 def test_an_engine_without_volumes_lists_none() -> None:
