@@ -180,12 +180,12 @@ class Image:
 
     ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
     names no registry, and the engine keeps images that were built here as those that were pulled.
-    ``architecture`` is the CPU that it was built for, "" if it does not tell. ``volumes`` are the
-    paths that the image declares as VOLUME, in normal form if they are absolute; ``user`` is who
-    runs in it, empty for root. ``created_at`` is when it was built, in RFC 3339, None if it does
-    not tell. ``digest`` is how the server of its reference knows it, ``NAME@sha256:HEX``, None if
-    it came from no server; ``digests`` are those of all servers. ``tags`` are all that lead to it
-    here.
+    ``exposes`` counts the ports that it exposes, of any protocol. ``architecture`` is the CPU that
+    it was built for, "" if it does not tell. ``volumes`` are the paths that the image declares as
+    VOLUME, in normal form if they are absolute; ``user`` is who runs in it, empty for root.
+    ``created_at`` is when it was built, in RFC 3339, None if it does not tell. ``digest`` is how
+    the server of its reference knows it, ``NAME@sha256:HEX``, None if it came from no server;
+    ``digests`` are those of all servers. ``tags`` are all that lead to it here.
     """
 
     id: str
@@ -196,6 +196,7 @@ class Image:
     may_be_local: bool = False
     volumes: frozenset[str] = frozenset()
     udp_ports: frozenset[int] = frozenset()
+    exposes: int = 0
     user: str = ""
     created_at: str | None = None
     digest: str | None = None

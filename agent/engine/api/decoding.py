@@ -217,6 +217,7 @@ def image(answer: bytes, reference: str) -> Image:
         labels=config.labels or {},
         tcp_ports=_exposed(config.exposed_ports or (), "tcp"),
         udp_ports=_exposed(config.exposed_ports or (), "udp"),
+        exposes=len(config.exposed_ports or ()),
         env=_environment(config.env),
         local=not came_from_registry(reference, entry.repo_digests or ()),
         volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),

@@ -1,5 +1,6 @@
 """The label that holds an app is bounded: the engine repeats it in each list and event."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,17 @@ async def test_an_app_that_is_created_is_bounded_too(tmp_path: Path) -> None:
         with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
             await apps.create(large, ASKER)
         assert await apps.all() == []
+
+
+async def test_an_image_exposes_no_more_ports_than_the_engine_lists_fast(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        engine.tag(IMAGE, replace(fake_image("i9"), exposes=1025))
+        with pytest.raises(UnfitImage, match="exposes 1025 ports, and may expose 1024"):
+            await apps.create(NEW, ASKER)
+        assert (await apps.all(), engine.state.containers, engine.state.volumes) == ([], {}, {})
+        engine.tag(IMAGE, replace(fake_image("i9"), exposes=1024))
+        await apps.create(NEW, ASKER)
 
 
 async def test_the_labels_of_an_image_are_counted_in_bytes(tmp_path: Path) -> None:

@@ -284,6 +284,13 @@ def test_the_absolute_volumes_of_an_image_are_in_normal_form_without_the_root() 
     assert decoding.image(answer, "app").volumes == {"/data", "/b", "/a/c", "relative"}
 
 
+def test_the_exposed_ports_of_an_image_are_counted_whatever_they_are() -> None:
+    exposed: dict[str, dict[str, str]] = {"1/tcp": {}, "1/udp": {}, "2/sctp": {}, "3-9/tcp": {}}
+    answer = msgspec.json.encode({"Id": "i", "Config": {"ExposedPorts": exposed}})
+
+    assert decoding.image(answer, "app").exposes == 4
+
+
 def test_an_engine_without_volumes_lists_none() -> None:
     assert decoding.volumes(b'{"Volumes": null}') == {}
     listed = b'{"Volumes": [{"Name": "a", "Labels": null}, {"Name": "b", "Labels": {"k": "v"}}]}'
