@@ -133,6 +133,10 @@ class NoSuchUser(AppError):
     """The app's image has no such user, or no program that sets passwords."""
 
 
+class PasswordProgramFailed(NoSuchUser):
+    """The app's program did not set the password of a user that is there; it may later."""
+
+
 class DataMissing(AppError):
     """The app has no volumes, or one of them is gone."""
 

@@ -8,7 +8,7 @@ from passlib.hash import sha512_crypt
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.spec import password_user
-from agent.apps.errors import InvalidPassword, NoSuchUser
+from agent.apps.errors import InvalidPassword, NoSuchUser, PasswordProgramFailed
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
@@ -85,6 +85,7 @@ class Passwords:
 
         Raises:
             NoSuchUser: the image has no such user, or no chpasswd that works.
+            PasswordProgramFailed: it failed, although the user is there.
             EngineConflict: the container does not run.
 
         """
@@ -98,24 +99,33 @@ class Passwords:
             raise NoSuchUser(NO_CHPASSWD)
         if done.exit_code != 0:
             # Its output may hold the hash.
+            ended = f"its `chpasswd` ended with exit code {done.exit_code}"
+            if await self._has_user(container, user):
+                raise PasswordProgramFailed(
+                    f"the password of `{user}` is not set: {ended}, as on a full disk; make room if"
+                    " that is the reason, or change to an image whose `chpasswd` works"
+                )
             raise NoSuchUser(
-                f"the app's image has no user `{user}` whose password could be set: its `chpasswd`"
-                f" ended with exit code {done.exit_code}; {NO_USER}"
+                f"the app's image has no user `{user}` whose password could be set: {ended};"
+                f" {NO_USER}"
             )
 
     async def check_settable(self, container: Container) -> None:
         """Refuse a password for a stopped container that could not be set in it; NoSuchUser."""
         user = self.user(container)
-        try:
-            known = await self._engine.read_file(container.id, "/etc/passwd")
-        except (ObjectNotFound, EngineConflict):
-            known = b""
-        if not any(line.startswith(f"{user}:".encode()) for line in known.splitlines()):
+        if not await self._has_user(container, user):
             raise NoSuchUser(
                 f"the app's image has no user `{user}` whose password could be set; {NO_USER}"
             )
         if not await self._has_chpasswd(container):
             raise NoSuchUser(NO_CHPASSWD)
+
+    async def _has_user(self, container: Container, user: str) -> bool:
+        try:
+            known = await self._engine.read_file(container.id, "/etc/passwd")
+        except (ObjectNotFound, EngineConflict):
+            return False
+        return any(line.startswith(f"{user}:".encode()) for line in known.splitlines())
 
     async def _has_chpasswd(self, container: Container) -> bool:
         for place in PROGRAM_DIRECTORIES:
@@ -155,8 +165,10 @@ class Passwords:
     async def drop(self, app: App, container: Container, reason: NoSuchUser) -> App:
         """Return the app with the password of its container in place of one that cannot be set.
 
-        The pending one stays if the engine cannot tell.
+        The pending one stays if it may be set later, and if the engine cannot tell.
         """
+        if isinstance(reason, PasswordProgramFailed):
+            return msgspec.structs.replace(app, message=f"{reason}; it is tried again")
         try:
             held = await self.read_hash(container)
         except EngineRefused as error:

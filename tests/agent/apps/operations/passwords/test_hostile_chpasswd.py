@@ -7,7 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.containers import derived_image
+from tests.support.agent.containers import derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.run.release import some_of
 
@@ -75,6 +75,35 @@ async def test_a_stopped_app_with_such_a_program_starts_without_its_password(
     assert started.status == 200, started.json
     assert (started.json["state"], started.json["password"]) == ("running", None)
     assert "the password was dropped" in started.json["message"]
+
+
+async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    """As that of the shadow package does while the disk is full."""
+    fails = "#!/bin/sh\\n[ -e /srv/room ] || exit 1\\ncat >/given\\n"
+    script = f"busybox printf '{fails}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
+    user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
+    lines = f'RUN ["/bin/sh", "-c", {json.dumps(f"{script}; {user}")}]'
+    with derived_image(docker_client, busybox_image, lines) as image:
+        name = (await agent.create(image))["name"]
+        refused = await agent.ask("PUT", f"/{name}/keys", "a good password")
+        await agent.ask("PUT", f"/{name}/stop")
+        await agent.ask("PUT", f"/{name}/keys", "a good password")
+
+        started = await agent.ask("PUT", f"/{name}/start")
+        run_in_container(docker_client, started.json, "touch /srv/room")
+        after = await agent.until(name, password="set", message=None)
+        given = run_in_container(docker_client, after, "cat /given")
+        await agent.ask("DELETE", f"/{name}")
+
+    assert (refused.status, refused.json["message"].partition(",")[0]) == (
+        409,
+        "the password of `app` is not set: its `chpasswd` ended with exit code 1",
+    )
+    assert (started.status, started.json["password"]) == (200, "pending")
+    assert started.json["message"].endswith("it is tried again")
+    assert given.startswith("app:$6$")
 
 
 async def test_a_password_program_that_fails_is_refused_with_its_exit_code_and_not_its_words(

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.real
 
 PASSWORD = "correct horse battery"
 USER = "RUN busybox echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
-DECEIVES = f'{USER}\nRUN busybox printf "#!/bin/sh\\nexit 1\\n" > /bin/chpasswd'
+DECEIVES = f'{USER}\nRUN busybox printf "#!/bin/sh\\nexit 127\\n" > /bin/chpasswd'
 EXECUTABLE = "RUN busybox chmod +x /bin/chpasswd"
 
 

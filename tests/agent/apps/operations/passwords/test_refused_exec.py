@@ -212,7 +212,7 @@ class FailingChpasswdEngine(FakeEngine):
         seconds: float | None = None,
     ) -> ExecResult:
         if self.fails and as_root:
-            return ExecResult(exit_code=1, output="cannot lock /etc/passwd")
+            return ExecResult(exit_code=127, output="no chpasswd")
         return await super().execute(
             container_id, command, stdin=stdin, as_root=as_root, seconds=seconds
         )
