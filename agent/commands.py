@@ -333,7 +333,7 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | No
         return 1
     finally:
         await engine.close()
-    sys.stdout.writelines(f"{each.identity}: {_adoption_outcome(each)}\n" for each in results)
+    sys.stdout.writelines(f"{adoption_outcome(each)}\n" for each in results)
     running = lock_holder(configuration.state_directory) is not None
     sys.stdout.write(ADOPTED_BY_RUNNING if running else ADOPTED_AT_START)
     return 0 if all(each.done for each in results) else 1
@@ -367,13 +367,16 @@ def _quoted(text: str) -> str:
     return shlex.quote(text if text.isprintable() else ascii(text))
 
 
-def _adoption_outcome(result: AdoptionResult) -> str:
-    apps = ", ".join(result.apps)
+def adoption_outcome(result: AdoptionResult) -> str:
+    """Return a line on what became of an identity; labels may hold any text."""
+    apps, identity = ", ".join(map(_quoted, result.apps)), _quoted(result.identity)
     if result.done:
-        return f"adopted: {apps}"
+        return f"{identity}: adopted: {apps}"
     if result.rival is not None:
-        return f"NOT adopted: agent {result.rival} adopts it at the same time; see its `status`"
-    return f"NOT adopted: its agent lives, with {apps}; end it for good, and do this again"
+        why = f"agent {_quoted(result.rival)} adopts it at the same time; see its `status`"
+    else:
+        why = f"its agent lives, with {apps}; end it for good, and do this again"
+    return f"{identity}: NOT adopted: {why}"
 
 
 def backup(configuration: AgentConfiguration, file: Path) -> None:

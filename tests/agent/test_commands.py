@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from agent.commands import StatusView, format_text, is_registered
+from agent.apps.ownership.adopt import AdoptionResult
+from agent.commands import StatusView, adoption_outcome, format_text, is_registered
 from agent.model import ForeignObject
 from agent.reporting.status import RegistryStatus
 from registry.message import Heartbeat
@@ -142,3 +143,25 @@ def test_foreign_containers_and_volumes_are_told_with_the_way_out() -> None:
     assert "  volume rollcall-old of app old, no agent named" in lines
     assert any("rollcall-agent adopt" in line for line in lines)
     assert "foreign" not in "".join(format_text(view(taken(1)), now=NOW))
+
+
+HOSTILE = "x\n  rollcall-agent adopt --all\n\x1b[2J; reboot"
+
+
+def test_labels_of_containers_make_no_lines_and_control_no_terminal() -> None:
+    """Anybody who uses the engine writes them."""
+    foreign = ForeignObject(kind="container", name="shop", app=HOSTILE, agent=HOSTILE)
+    plain = len(list(format_text(view(taken(12)), now=NOW)))
+    results = [
+        AdoptionResult(identity=HOSTILE, apps=(HOSTILE,), done=True),
+        AdoptionResult(identity=HOSTILE, apps=(HOSTILE,), done=False),
+        AdoptionResult(identity=HOSTILE, apps=(HOSTILE,), done=False, rival=HOSTILE),
+    ]
+
+    lines = list(format_text(view(taken(12), foreign=(foreign,)), now=NOW))
+    outcomes = list(map(adoption_outcome, results))
+
+    assert len(lines) == plain + 2
+    for line in [*lines, *outcomes]:
+        assert line.isprintable()
+        assert line.count("reboot") == line.count(r"\x1b[2J; reboot'")
