@@ -80,7 +80,9 @@ class HealthChecker:
     async def _http_failure(
         self, port: int, path: str, check: HealthCheck, container: Container
     ) -> str | None:
-        address = await self._address(port, container)
+        # A container that was disconnected from its network has lost its ports, and another program
+        # may have them by now. So the list in which it was found says nothing of them.
+        address = (await self._engine.inspect(container.id)).ports.get(port)
         if address is None:
             return f"the container engine does not publish port {port}"
         return await self._http.failure(address, port, path, seconds=check.timeout_seconds)
@@ -103,10 +105,3 @@ class HealthChecker:
             return None
         reason = f"the command ended with {ended.failure}"
         return CheckFailure(reason, cannot_run=ended.cannot_run)
-
-    async def _address(self, port: int, container: Container) -> str | None:
-        # It is that of the settings when the container was made. It may have had none when it was
-        # listed, because the engine was just starting it.
-        if port in container.ports:
-            return container.ports[port]
-        return (await self._engine.inspect(container.id)).ports.get(port)

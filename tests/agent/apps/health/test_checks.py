@@ -1,5 +1,6 @@
 """The checks of records over a real engine: by HTTP at the published port, and by a command."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,28 @@ async def test_an_app_without_its_page_is_unhealthy_and_restarted_until_it_has_i
     page_back(docker_client, record)
     well = await agent.until(name, healthy=True, progress=None)
     assert (well["container_id"], well["message"]) == (record["container_id"], None)
+
+
+async def test_a_program_that_has_the_port_of_a_disconnected_app_is_not_taken_for_it(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image, health=PAGE)
+    name, port = record["name"], record["http_port"]
+    await agent.until(name, healthy=True)
+    asked = list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    inspected = docker_client.inspect_container(record["container_id"])
+    (network,) = inspected["NetworkSettings"]["Networks"]
+    docker_client.disconnect_container_from_network(record["container_id"], network)
+    async with await asyncio.start_server(answer, "127.0.0.1", port):
+        unhealthy = await agent.until(name, healthy=False)
+        assert f"the container engine does not publish port {port}" in unhealthy["message"]
+    assert asked == []
 
 
 async def test_a_check_works_on_a_running_app_from_the_moment_that_it_is_given(
