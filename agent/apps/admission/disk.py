@@ -7,6 +7,9 @@ from pathlib import Path
 
 from agent.engine.errors import DiskFull
 
+# Docker's default, which the engine does not tell: without room there, a container that was stopped
+# cannot be started again.
+EXEC_ROOT = "/run/docker"
 Statvfs = Callable[[str], os.statvfs_result]
 
 
@@ -24,7 +27,7 @@ class DiskGuard:
         self._statvfs = statvfs
 
     def check(self, root: str) -> None:
-        """Check the disk of the engine's ``root`` and that of the database.
+        """Check the disk of the engine's ``root``, that of running containers, and the database's.
 
         A disk that cannot be measured passes: the engine's may be on another host.
 
@@ -32,18 +35,19 @@ class DiskGuard:
             DiskFull: too few bytes or inodes are free.
 
         """
-        for path in (root, self._database_directory):
-            self._check(path)
+        for path in (root, EXEC_ROOT):
+            self._check(path, "stop, delete and logs still work")
+        self._check(self._database_directory, "logs and all that only reads still work")
 
     def is_short(self, root: str) -> bool:
         """Return whether the disk of the engine's ``root`` has too few bytes or inodes."""
         try:
-            self._check(root)
+            self._check(root, "")
         except DiskFull:
             return True
         return False
 
-    def _check(self, path: str) -> None:
+    def _check(self, path: str, otherwise: str) -> None:
         try:
             disk = self._statvfs(path)
         except OSError:
@@ -55,7 +59,7 @@ class DiskGuard:
             if total and free * 100 < self._min_free_percent * total:
                 raise DiskFull(
                     f"only {free * 100 // total} % of the {what} under {path} is free, and new data"
-                    f" needs {self._min_free_percent} %; stop, delete and logs still work"
+                    f" needs {self._min_free_percent} %; {otherwise}"
                 )
 
 

@@ -128,7 +128,7 @@ class OperationRunner:
         if job is not None:
             return None if self._repository.is_ended(job.header) else job.status
         if entry is not None:
-            return OperationStatus(header=entry.header, step="waiting for the engine")
+            return OperationStatus(header=entry.header, step="waiting for its recovery")
         return None
 
     async def perform(
