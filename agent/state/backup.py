@@ -40,7 +40,8 @@ def back_up(path: Path, target: Path) -> int:
     except OSError as error:
         raise StoreUnusable(f"{target} cannot be written: {error.strerror}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        for each in (draft, draft.with_name(f"{draft.name}-journal")):
+            each.unlink(missing_ok=True)
     return apps
 
 
