@@ -159,6 +159,7 @@ def _view(
     **inspected: Any,
 ) -> AppView:
     notes = "; ".join(filter(None, (_note(container), note)))
+    name_taken = _name_taken(app, container, operation)
     return AppView(
         **spec_values(app),
         labels=app.labels,
@@ -174,7 +175,7 @@ def _view(
         restarts=run.restarts,
         crashing=crashes is not None,
         message=_not_stored(app, container, operation)
-        or _message(app, container, crashes, f"{NOTE}{notes}" if notes else None),
+        or _message(app, container, crashes, name_taken or (f"{NOTE}{notes}" if notes else None)),
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,
@@ -225,6 +226,20 @@ def _not_stored(
     return (
         "the container engine has not stored yet that the app is stopped, as on a full disk; the"
         " agent tries again, and stops the app if the engine starts it until then"
+    )
+
+
+def _name_taken(
+    app: App, container: Container | None, operation: OperationStatus | None
+) -> str | None:
+    """Return a message if the container has not the name of its app, which another one has."""
+    if container is None or operation is not None:
+        return None
+    if not container.name.startswith(f"{app.name}.NEXT-"):
+        return None
+    return (
+        f"its container is called `{container.name}`, since another one has the name `{app.name}`;"
+        " rename or remove that one, and the agent renames this one within a minute"
     )
 
 

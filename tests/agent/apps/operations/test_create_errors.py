@@ -87,6 +87,7 @@ async def test_a_container_whose_name_was_held_gets_it_once_it_is_free(
     finally:
         docker_client.remove_container(foreign)
     assert held.startswith(f"/{name}.NEXT-")
+    assert f"another one has the name `{name}`; rename or remove that one" in rebuilt["message"]
 
     docker_client.restart(rebuilt["container_id"], timeout=1)  # an event makes the agent look
 
