@@ -149,7 +149,7 @@ class Inspector(ContainerObserver):
         self._runs.inspected(app, seen)
         self._inspected_at[listed.id] = now
         self.autostarting[listed.id] = seen.autostart
-        agrees = seen.state == listed.state
+        agrees = (seen.state, seen.networks) == (listed.state, listed.networks)
         if agrees and seen.state not in TRANSIENT and self._suspects.get(listed.id) is suspect:
             self._suspects.pop(listed.id, None)
         return not agrees

@@ -15,24 +15,33 @@ from agent.engine.models import Container, InspectedContainer
 
 @dataclass(frozen=True)
 class _Correction:
-    listed: str
+    listed: "_Shown"
     seen: InspectedContainer
+
+
+_Shown = tuple[str, frozenset[str] | None]
+
+
+def _shown(container: Container) -> _Shown:
+    """Return what a list may show wrongly."""
+    return container.state, container.networks
 
 
 class ContainerStates:
     """Corrects the states of a list by what was inspected.
 
-    A correction lasts until the list shows another state, or the container may have changed.
+    A correction lasts until the list shows another state or other networks, or the container may
+    have changed.
     """
 
     def __init__(self) -> None:
-        self._listed: dict[str, str] = {}
+        self._listed: dict[str, _Shown] = {}
         self._corrections: dict[str, _Correction] = {}
 
     def corrected(self, containers: Iterable[Container], *, complete: bool) -> list[Container]:
         """Return the containers of a list as they are; ``complete``: there are no others."""
         found = list(containers)
-        listed = {each.id: each.state for each in found}
+        listed = {each.id: _shown(each) for each in found}
         self._listed = listed if complete else self._listed | listed
         self._corrections = {
             container_id: each
@@ -47,13 +56,17 @@ class ContainerStates:
             return container
         seen = correction.seen
         return msgspec.structs.replace(
-            container, state=seen.state, ports=seen.ports, health=seen.health
+            container,
+            state=seen.state,
+            ports=seen.ports,
+            health=seen.health,
+            networks=seen.networks,
         )
 
     def inspected(self, container: InspectedContainer) -> None:
         """Compare an inspection with the last list."""
         listed = self._listed.get(container.id)
-        if listed is None or listed == container.state:
+        if listed is None or listed == _shown(container):
             self.changed(container.id)
         else:
             self._corrections[container.id] = _Correction(listed, container)
