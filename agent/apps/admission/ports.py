@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import NoFreePort, PortInUse
 from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import ObjectNotFound
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
 
@@ -51,8 +52,23 @@ class Ports:
         self._log = log
 
     async def published(self) -> list[Container]:
-        """List all containers on this host, with the ports that they publish."""
-        return await self._engine.containers()
+        """List all containers on this host, with the ports that they publish.
+
+        A container that ended on a full disk is listed as running, with its ports. So one whose
+        ports can be bound is inspected.
+        """
+        listed = await self._engine.containers()
+        return [each for each in listed if not each.ports] + [
+            seen for each in listed if each.ports and (seen := await self._seen(each)) is not None
+        ]
+
+    async def _seen(self, listed: Container) -> Container | None:
+        if not all(map(self._probe.can_listen, listed.ports)):
+            return listed
+        try:
+            return await self._engine.inspect(listed.id)
+        except ObjectNotFound:
+            return None
 
     def check(
         self, app: str, port: int, published: Collection[Container], own_container_id: str | None

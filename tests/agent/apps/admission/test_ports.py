@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 from structlog.testing import LogCapture
@@ -13,7 +14,10 @@ from agent.apps.repository.repository import AppRepository
 from agent.engine.api import decoding
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.models import Container
+from agent.engine.protocol import Engine
 from agent.state.store import Store
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.daemons import NO_ENGINE
 
 OTHER = Container(
@@ -38,14 +42,49 @@ class OneBusyPort:
         return port != self.busy
 
 
-def ports(folder: Path, *, ephemeral: range, busy: int) -> Ports:
+def ports(folder: Path, *, ephemeral: range, busy: int, engine: Engine | None = None) -> Ports:
     return Ports(
-        engine=DockerEngine(url=NO_ENGINE, timeout_seconds=1),
+        engine=engine or DockerEngine(url=NO_ENGINE, timeout_seconds=1),
         repository=AppRepository(Store(folder / "agent.db")),
         probe=OneBusyPort(ephemeral, busy),
         pick_from=range(100, 105),
         log=structlog.wrap_logger(None, processors=[LogCapture()]),
     )
+
+
+class StaleList(FakeEngine):
+    """An engine whose list has a container as running that has ended."""
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        del label, seconds
+        return [OTHER, msgspec.structs.replace(OTHER, id="gone", name="gone")]
+
+
+async def test_a_container_that_is_listed_as_running_and_has_ended_holds_no_port(
+    tmp_path: Path,
+) -> None:
+    engine = StaleList()
+    ended = FakeContainer(
+        id=OTHER.id,
+        name=OTHER.name,
+        image=OTHER.image,
+        labels={},
+        env={},
+        ports=list(OTHER.ports),
+        volumes={},
+        cpu=100,
+        memory=64,
+        image_id=OTHER.image_id,
+        state="exited",
+    )
+    engine.state.containers[ended.id] = ended
+    free = ports(tmp_path, ephemeral=range(0), busy=104, engine=engine)
+    held = ports(tmp_path, ephemeral=range(0), busy=103, engine=engine)
+
+    assert free.holder("app", 103, await free.published(), None) is None
+    assert held.holder("app", 103, await held.published(), None) == "container `other`"
 
 
 async def test_a_port_is_picked_that_nobody_holds_or_may_get_for_an_outgoing_connection(
