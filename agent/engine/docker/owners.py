@@ -1,11 +1,13 @@
 """The owners of directories in a container that was not started yet."""
 
+import posixpath
 import tarfile
 from collections.abc import AsyncIterator, Collection
 
 from agent.engine.docker.archives import Archives
 from agent.engine.errors import EngineRefused
 
+MOST_LINKS = 16
 MAX_DIGITS = 10  # of a number of 32 bits
 # Of passwd(5) and group(5): where the number is, and in passwd that of the user's group.
 NUMBER, GROUP = 2, 3
@@ -31,7 +33,7 @@ class Owners:
         return True
 
     async def _give(self, container_id: str, path: str, ids: tuple[int, int]) -> None:
-        entry = await self._archives.first_entry(container_id, path)
+        entry, path = await self._directory(container_id, path)
         if (entry.uid, entry.gid) != (0, 0):  # the image has this directory, with its owner
             return
         entry.name = path.strip("/")
@@ -43,6 +45,18 @@ class Owners:
             yield tar
 
         await self._archives.unpack(container_id, whole())
+
+    async def _directory(self, container_id: str, path: str) -> tuple[tarfile.TarInfo, str]:
+        """Return the entry of a directory, and its path behind the links of the image.
+
+        The engine mounts a volume behind them, too.
+        """
+        for _ in range(MOST_LINKS):
+            entry = await self._archives.first_entry(container_id, path)
+            if not entry.issym():
+                return entry, path
+            path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), entry.linkname))
+        raise EngineRefused(f"{path} in the container is behind more than {MOST_LINKS} links")
 
     async def _ids(self, container_id: str, user: str) -> tuple[int, int] | None:
         """Return the numbers of a user and its group, None if a name of them is not known."""

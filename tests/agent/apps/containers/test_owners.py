@@ -69,6 +69,18 @@ async def test_a_new_volume_belongs_to_the_user_of_the_image(
 
 
 @pytest.mark.real
+async def test_a_volume_behind_a_link_of_the_image_belongs_to_its_user_too(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    links = "RUN busybox mkdir /data && busybox ln -s ../data /one && busybox ln -s one /two"
+    with derived_image(docker_client, busybox_image, f"{links}\nUSER 1234") as image:
+        record = await agent.create(image, data=["/two"])
+        assert owners(docker_client, record, "/data") == ["1234:0:755"]
+        run(docker_client, record, "busybox test -L /two && echo mine >/two/file")
+        assert (await agent.ask("DELETE", f"/{record['name']}")).status == 200
+
+
+@pytest.mark.real
 async def test_without_a_user_it_belongs_to_root(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
