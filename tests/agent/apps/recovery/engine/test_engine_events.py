@@ -59,6 +59,32 @@ async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
     assert [each["time"] for each in told] == sorted(each["time"] for each in told)
 
 
+async def test_events_that_are_too_long_hide_none_of_the_others(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    """Anybody who uses the engine may make a container with large labels."""
+    record = await agent.create(busybox_image)
+    labels = {"rollcall.app": "ghost", **{f"k{number}": "<" * 40_000 for number in range(10)}}
+    foreign = docker_client.create_container(busybox_image, labels=labels)["Id"]
+    try:
+        docker_client.start(foreign)
+        docker_client.kill(foreign)
+        docker_client.kill(record["container_id"])
+
+        async def is_up_again() -> bool:
+            told = await events(agent, record["name"])
+            return ("agent", "start") in [(each["by"], each["action"]) for each in told]
+
+        await async_until(is_up_again)
+    finally:
+        docker_client.remove_container(foreign, force=True)
+
+    assert "die" in [each["action"] for each in await events(agent, record["name"])]
+    logged = [each["event"] for each in agent.log.entries]
+    assert "container engine unreachable" not in logged
+    assert "apps not compared with the engine" not in logged
+
+
 def engine_events_to_its_end(client: docker.APIClient, container: str) -> list[str]:
     """Return what the engine told of a container until it ended for the first time.
 
