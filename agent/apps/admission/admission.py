@@ -11,6 +11,7 @@ from agent.apps.admission.validation import (
     check_allowed_command,
     check_allowed_data,
     check_fits_host,
+    check_given_up_ports,
     check_new_app,
 )
 from agent.apps.app_label import check_label_size
@@ -177,6 +178,7 @@ class Admission:
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if picked_ports_only:
             self._check_picked(new_ports)
+            check_given_up_ports(app, target)
         if new_ports:
             containers = await self._ports.published()
             for port in sorted(new_ports):

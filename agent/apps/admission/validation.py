@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from agent.apps.errors import InvalidApp, InvalidLabel
+from agent.apps.errors import InvalidApp, InvalidLabel, PortForbidden
 from agent.engine.models import EngineInfo
 from agent.model import APP_NAME_PATTERN, App, AppChanges, HealthCheck, NewApp, given_values
 from config.address import MAX_PORT
@@ -137,6 +137,27 @@ def check_label(label: str) -> str:
     if not label.partition(":")[0].strip() or ":" not in label:
         raise InvalidLabel(f"`Value` is {excerpt(label)}; write a key, a colon and a value")
     return label
+
+
+def check_target_port(label: str, app: App) -> None:
+    """Refuse a label by which Prometheus would ask another port of this host; PortForbidden."""
+    own = (str(app.http_port), str(app.ssh_port))
+    kind, _, key, port = (*label.split(":", 3), "", "", "")[:4]
+    if kind == "prometheus" and key == "port" and port not in own:
+        raise PortForbidden(
+            f"{excerpt(label)} names a port that is not the app's, and a key for some apps may name"
+            f" {' or '.join(own)} alone; without such a label it is {app.http_port}"
+        )
+
+
+def check_given_up_ports(before: App, after: App) -> None:
+    """Refuse to give up a port that a label of the app names; PortForbidden.
+
+    Another app may get it, and would be asked in place of this one.
+    """
+    for label in before.labels:
+        if label.endswith((f":port:{before.http_port}", f":port:{before.ssh_port}")):
+            check_target_port(label, after)
 
 
 def excerpt(text: str) -> str:

@@ -2,10 +2,15 @@
 
 import msgspec
 
-from agent.apps.admission.validation import MAX_APP_LABELS, check_label, excerpt
+from agent.apps.admission.validation import (
+    MAX_APP_LABELS,
+    check_label,
+    check_target_port,
+    excerpt,
+)
 from agent.apps.app_label import check_label_size
 from agent.apps.containers.manager import ContainerManager
-from agent.apps.errors import InvalidApp, LabelNotFound, PortForbidden
+from agent.apps.errors import InvalidApp, LabelNotFound
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.model import App
@@ -23,7 +28,7 @@ class LabelsOperation:
         check_label(label)
         app = self._repository.get(job.app)
         if job.picked_ports_only:
-            _check_port(app, label)
+            check_target_port(label, app)
         if label in app.labels:
             return
         if len(app.labels) >= MAX_APP_LABELS:
@@ -44,14 +49,3 @@ class LabelsOperation:
         await self._containers.current(app)
         changed = msgspec.structs.replace(app, labels=labels)
         await self._repository.put(changed, outcome_of=job.header)
-
-
-def _check_port(app: App, label: str) -> None:
-    """Refuse a label by which Prometheus would ask another port of this host; PortForbidden."""
-    own = (str(app.http_port), str(app.ssh_port))
-    kind, _, key, port = (*label.split(":", 3), "", "", "")[:4]
-    if kind == "prometheus" and key == "port" and port not in own:
-        raise PortForbidden(
-            f"{excerpt(label)} names a port that is not the app's, and a key for some apps may name"
-            f" {' or '.join(own)} alone; without such a label it is {app.http_port}"
-        )

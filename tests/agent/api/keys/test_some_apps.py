@@ -210,6 +210,21 @@ async def test_it_names_only_ports_of_the_app_as_targets(agent: Agent) -> None:
     assert (await agent.ask("POST", "/v1/apps/shop/labels", label, key=OPERATOR))[0] == 200
 
 
+async def test_it_gives_no_port_up_that_a_label_names(agent: Agent) -> None:
+    """Another app may get it, and would be asked in place of this one."""
+    record = await agent.apps.get("shop")
+    label = {"Value": f"prometheus:web:port:{record.ssh_port}"}
+    assert (await agent.ask("POST", "/v1/apps/shop/labels", label))[0] == 200
+    own = {each.http_port for each in await agent.apps.all()}
+    own |= {each.ssh_port for each in await agent.apps.all()}
+    free = next(port for port in DEFAULTS.ports if port not in own)
+    status, answer = await agent.ask("PUT", "/v1/apps/shop", {"ssh_port": free})
+    assert status == 403
+    assert f"port:{record.ssh_port}" in answer["message"]
+    assert (await agent.ask("DELETE", "/v1/apps/shop/labels", label))[0] == 200
+    assert (await agent.ask("PUT", "/v1/apps/shop", {"ssh_port": free}))[0] == 200
+
+
 @pytest.mark.parametrize("apps", [("shop",), ("blog", "shop-*")])
 async def test_a_stream_ends_when_its_key_is_for_fewer_apps(
     agent: Agent, apps: tuple[str, ...]
