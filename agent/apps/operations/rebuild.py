@@ -99,6 +99,8 @@ class RebuildOperation:
         )
         old = await self._containers.current(before)
         if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
+            # A pull may have taken long, and what is stopped now could not be started again.
+            await self._admission.check_disk()
             # Who gives an app more time to end means the end of this container, too.
             await self._containers.stop(old, target)
         if target.desired == "running" and (entry.was_running or not is_left_down(target)):

@@ -1,15 +1,20 @@
 """A restart on a full disk leaves the app as it is: it might not start again."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
 from agent.engine.errors import DiskFull
+from agent.engine.models import EngineInfo
+from agent.model import AppChanges
 from tests.support.agent.apps.checked_apps import AT_ONCE, NEW, Program, apps_of, until_healthy
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.running_apps import ASKER, running_apps, told
+from tests.support.machine.disks import fill_disk, memory_disk
+from tests.support.requirements import need_root
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -68,6 +73,40 @@ async def test_an_unhealthy_app_goes_on_while_there_is_no_room_for_its_restart(
             return "after start" in steps
 
         await async_until(is_restarted)
+
+
+class SmallEngine(FakeEngine):
+    """An engine with a disk of its own."""
+
+    def __init__(self, disk: Path) -> None:
+        super().__init__()
+        self._disk = disk
+
+    async def info(self) -> EngineInfo:
+        return replace(await super().info(), data_root=f"{self._disk}")
+
+
+@pytest.mark.real("mount")
+async def test_an_app_goes_on_if_the_disk_gets_full_before_it_is_replaced(tmp_path: Path) -> None:
+    need_root()
+    with memory_disk(tmp_path / "disk", size="1m") as disk:
+        engine, steps = SmallEngine(disk), list[str]()
+        async with apps_of(tmp_path, engine, min_free_percent=1) as apps:
+            before = await apps.create(NEW, ASKER)
+
+            async def fill(step: str) -> None:
+                steps.append(step)
+                if step == "after create":
+                    fill_disk(disk)
+
+            engine.at_step = fill
+            with pytest.raises(DiskFull, match="is free"):
+                await apps.update("web", AppChanges(env={"A": "b"}), ASKER)
+
+            after = await apps.get("web")
+            assert (after.state, after.container_id) == ("running", before.container_id)
+            assert list(engine.state.containers) == [before.container_id]
+            assert "before stop" not in steps
 
 
 async def test_a_restart_that_was_interrupted_before_the_stop_leaves_the_app_up_without_room(
