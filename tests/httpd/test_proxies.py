@@ -128,6 +128,7 @@ def test_a_wide_network_is_worth_a_warning() -> None:
 def test_both_daemons_warn_of_a_wide_network(tmp_path: Path, configuration: Any) -> None:
     key = "{name: ops, value: a-key-0123456789abcdef, allow: [read]}"
     file = tmp_path / "settings.yml"
+    file.touch(mode=0o600)
     file.write_text(
         f"store: sqlite:///{tmp_path}/a.db\nkeys: [{key}]\ntrusted_proxies: [10.0.0.0/8]\n"
     )

@@ -36,13 +36,14 @@ LIMITED = replace(AT_ONCE, overcommit_percent=50)
 class HardEngine(FakeEngine):
     """An engine whose apps use 20 MiB, have no `chpasswd`, and can neither pause nor go on.
 
-    A pull of REMOTE does not end. The host has ``cores``.
+    A pull of REMOTE does not end. The host has ``cores``. Commands end with ``exit_code``.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.cores = 4
         self.pulling = asyncio.Event()
+        self.exit_code = 127
 
     async def info(self) -> EngineInfo:
         return replace(await super().info(), cpus=self.cores)
@@ -68,7 +69,7 @@ class HardEngine(FakeEngine):
         seconds: float | None = None,
     ) -> ExecResult:
         del container_id, command, stdin, as_root, seconds
-        return ExecResult(exit_code=127, output="")
+        return ExecResult(exit_code=self.exit_code, output="")
 
     async def pause(self, container_id: str) -> None:
         raise EngineConflict(f"{container_id} cannot be paused")
@@ -109,6 +110,11 @@ async def export_without_volume(scene: Scene) -> None:
     del scene.engine.state.volumes["rollcall-off"]
     async with scene.apps.export("off", ASKER, pause=False):
         pass
+
+
+async def set_password_in_vain(at: Scene) -> None:
+    at.engine.exit_code = 1
+    await at.apps.set_password("web", "correct horse", ASKER)
 
 
 async def roll_back_to_more_cores(scene: Scene) -> None:
@@ -244,6 +250,11 @@ REFUSED = {
         attempt=lambda at: at.apps.set_password("web", "correct horse", ASKER),
         error=errors.NoSuchUser,
         remedy="change to an image that has it",
+    ),
+    "a password that its program does not set": Refusal(
+        attempt=set_password_in_vain,
+        error=errors.PasswordProgramFailed,
+        remedy="make room if that is the reason",
     ),
     "data that is used": Refusal(
         attempt=lambda at: at.apps.delete("web", ASKER),
