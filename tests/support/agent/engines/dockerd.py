@@ -19,6 +19,7 @@ from dev.images import import_busybox
 from dev.processes import end
 from dev.waiting import until
 from tests.support.machine.process_tree import processes, still_running, with_descendants
+from tests.support.requirements import need_root
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -50,11 +51,12 @@ class Dockerd:
         live_restore: bool = False,
         options: Sequence[str] = (),
     ) -> None:
-        """Start it, or start it again, and wait until it answers.
+        """Start it, or start it again, and wait until it answers; skip the test without root.
 
         What is in the folder ``programs`` takes the place of the host's programs; with
         ``live_restore`` its containers outlive it. ``options`` are further ones of dockerd.
         """
+        need_root()
         place = self._folder
         self._clear_leftovers()
         dockerd = ["dockerd", f"--host={self.url}", f"--data-root={self.data_root}"]
