@@ -33,6 +33,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Com
             "store": f"sqlite:///{tmp_path / 'r.db'}",
             "listen": "127.0.0.1:0",
         }
+        config.touch(mode=0o600)
         config.write_text(yaml.safe_dump(base | settings))
         status = main(["--config", str(config), *arguments])
         said = capsys.readouterr()
