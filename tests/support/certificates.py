@@ -153,6 +153,7 @@ def _pair(folder: Path, stem: str) -> Pair:
 def _write(pair: Pair, certificate: x509.Certificate, key: PrivateKey) -> None:
     for path, content in ((pair.key, _private(key)), (pair.certificate, _pem(certificate))):
         draft = path.with_name(f"{path.name}.new")
+        draft.touch(mode=0o600 if path == pair.key else 0o644)
         draft.write_bytes(content)
         draft.replace(path)
 
