@@ -23,6 +23,7 @@ class AppliedChanges:
     """Changes the directory, and publishes each change.
 
     It is the SharedNodes of the store: changes by other registries are applied like own ones.
+    What the store has of denied hosts is followed as well, so that it is there once they are not.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class AppliedChanges:
         self._deferred = deferred
         self._monotonic = monotonic
         self._moment = monotonic()
+        self._withheld: dict[str, Entry] = {}
+        self._deleting: dict[str, Entry] = {}  # withheld nodes that are to go from the store
 
     def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
         """Add or replace a node; return whether that changes it.
@@ -48,8 +51,9 @@ class AppliedChanges:
         One that is denied, which was on its way to the store at the time, is deleted there again.
         """
         if entry.hostname in self._acceptance.denied:
-            self._deferred.expire(entry.hostname)
+            self.withhold(entry)
             return True
+        self._withheld.pop(entry.hostname, None)
         self._moment = self._monotonic()  # the node is not heard of before it was stored
         known = self._directory.get(entry.hostname)
         if known is not None and known.head == entry.head:
@@ -75,6 +79,43 @@ class AppliedChanges:
             self._acceptance.note_forgotten(entry)
             self._events.publish(Change(kind, entry, source))
 
+    def withhold(self, entry: Entry) -> None:
+        """Keep a node of a denied host out of sight until the store has deleted it."""
+        hostname = entry.hostname
+        row = entry.row()._replace(is_moved=entry.is_moved)
+        withheld = Entry(row, heard=entry.heard, digest=entry.digest)
+        self._withheld[hostname] = self._deleting[hostname] = withheld
+        self._deferred.expire(hostname, partial(self._note_deletion, withheld))
+
+    def release(self, source: Source) -> Iterator[None]:
+        """Show the nodes again that the store has, and that are denied no more."""
+        for hostname in list(self._withheld):
+            entry = self._withheld.get(hostname)
+            if entry is not None and hostname not in self._acceptance.denied:
+                is_to_go = self._deleting.get(hostname) is entry
+                if not is_to_go or self._deferred.discard_expiry(hostname):
+                    self._show(entry, source)
+            yield
+
+    def _note_deletion(self, entry: Entry, error: Exception | None) -> None:
+        """Forget a withheld node, unless another registry has stored it meanwhile."""
+        hostname = entry.hostname
+        if self._deleting.get(hostname) is entry:
+            del self._deleting[hostname]
+        if self._withheld.get(hostname) is not entry:
+            return
+        if error is None:
+            del self._withheld[hostname]
+        elif hostname not in self._acceptance.denied:
+            self._show(entry, REGISTRY)
+
+    def _show(self, entry: Entry, source: Source) -> None:
+        """Add a withheld node, last seen when it was."""
+        self._deleting.pop(entry.hostname, None)
+        times = [(entry, entry.heard)]
+        self.put(entry, source)
+        self._directory.heard_before(times, self._stage_of_now())
+
     def mark_heard(self, entry: Entry, *, last_update: int) -> None:
         """Record that a node was heard of now."""
         if self._directory.heard(entry, last_update=last_update, heard=self._moment_of_now()):
@@ -94,14 +135,15 @@ class AppliedChanges:
             self._events.publish(Change(ChangeKind.MOVED, entry, source))
 
     def stored(self, row: Row) -> None:
-        """Take over a node that another registry stored; one that is denied here is its own matter.
+        """Take over a node that another registry stored; one that is denied here is withheld.
 
         To delete it there would only make the other registry store it again.
         """
-        if row.hostname in self._acceptance.denied:
-            return
         self._deferred.discard_expiry(row.hostname)
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
+        if row.hostname in self._acceptance.denied:
+            self._withheld[row.hostname] = entry
+            return
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             self._acceptance.count_change(row.hostname)
             node = self._directory.get(row.hostname)
@@ -110,6 +152,7 @@ class AppliedChanges:
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""
+        self._withheld.pop(hostname, None)
         entry = self._directory.get(hostname)
         if entry is None:
             return
@@ -128,7 +171,10 @@ class AppliedChanges:
         """
         for hostname, last_update, address in heard:
             entry = self._directory.get(hostname)
-            if entry is None or entry.is_touched:
+            if entry is None:
+                self._note_withheld(HeardBefore(hostname, last_update, address))
+                continue
+            if entry.is_touched:
                 continue
             self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
             if own:
@@ -140,17 +186,32 @@ class AppliedChanges:
         """Record when nodes were last heard of elsewhere, where that is later than known here."""
         now = self._monotonic()
         times: list[tuple[Entry, float]] = []
-        for hostname, last_update, address, age in heard:
+        for one in heard:
+            hostname, last_update, address, age = one
             entry = self._directory.get(hostname)
-            if entry is None or entry.is_touched:
+            if entry is None:
+                self._note_withheld(one)
+                continue
+            if entry.is_touched:
                 continue
             if now - age > entry.heard + SAME_SECONDS:
                 entry.last_update = last_update
                 self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
                 times.append((entry, now - age))
-        stage_of = partial(self._freshness.stage_of, now=now)
-        for entry in self._directory.heard_before(times, stage_of):
+        for entry in self._directory.heard_before(times, self._stage_of_now()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+
+    def _note_withheld(self, heard: HeardBefore) -> None:
+        """Record when a node was last seen elsewhere whose host is denied here."""
+        entry = self._withheld.get(heard.hostname)
+        seen = self._monotonic() - heard.age
+        if entry is not None and seen >= entry.heard:
+            entry.heard, entry.last_update = seen, heard.last_update
+            entry.is_moved |= entry.address != heard.address
+            entry.address = sys.intern(heard.address)
+
+    def _stage_of_now(self) -> Callable[[float], int]:
+        return partial(self._freshness.stage_of, now=self._monotonic())
 
     def row(self, hostname: str) -> Row | None:
         """Return a node as it is in memory, with its age; None if it is unknown."""

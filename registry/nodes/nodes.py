@@ -95,11 +95,15 @@ class Nodes:
         self._writes.unavailable_error = None
 
     async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
-        """Deny these hosts from now on, and no others; forget those that are known."""
+        """Deny these hosts from now on, and no others; forget those that are known.
+
+        Those that are denied no more are listed again if the store has them.
+        """
         self.denied.replace(patterns)
         self._store.announce_denied(self.denied.digest)
         if not isinstance(self._writes.unavailable_error, NotLoaded):
             await slices.run(self._forget_denied())
+            await slices.run(self._applied.release(DENIED))
 
     def _forget_denied(self) -> Iterator[None]:
         """Forget all nodes that are denied, in memory at once, and in the store soon."""
@@ -108,7 +112,7 @@ class Nodes:
             for entry in some:
                 if entry.hostname in self.denied:
                     self._applied.forget(entry.hostname, ChangeKind.DELETED, DENIED)
-                    self._writes.deferred.expire(entry.hostname)
+                    self._applied.withhold(entry)
             last = some[-1].hostname
             yield
 
@@ -118,11 +122,14 @@ class Nodes:
             yield
 
     def _fill(self, rows: list[Row], now: float) -> list[Entry]:
-        for row in rows:
-            if row.hostname in self.denied:
-                self._writes.deferred.expire(row.hostname)
-        entries = entries_from_rows((row for row in rows if row.hostname not in self.denied), now)
+        known = entries_from_rows(rows, now)
         rows.clear()  # here, since to free many of them takes long
+        entries: list[Entry] = []
+        for entry in known:
+            if entry.hostname in self.denied:
+                self._applied.withhold(entry)
+            else:
+                entries.append(entry)
         self._acceptance.note_loaded(entries)
         self._directory.fill(entries)
         return entries

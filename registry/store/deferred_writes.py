@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from registry.errors import StoreUnavailable
@@ -45,7 +46,7 @@ class DeferredWrites:
         self._held: set[str] = set()
         # Those that went since the write that is on its way has begun; None while there is none.
         self._discarded: set[KnownNode] | None = None
-        self._expired: dict[str, None] = {}
+        self._expired: dict[str, DoneCallback] = {}
 
     def touch(self, node: KnownNode) -> None:
         """Record that a node was heard of, and nothing else of it changed.
@@ -75,13 +76,13 @@ class DeferredWrites:
         if self._discarded is not None:
             self._discarded.add(node)
 
-    def expire(self, hostname: str) -> None:
-        """Record that a node has expired."""
-        self._expired[hostname] = None
+    def expire(self, hostname: str, done: DoneCallback | None = None) -> None:
+        """Record that a node is to go from the store; `done` gets the outcome, too."""
+        self._expired[hostname] = partial(self._end_expiry, done) if done else self._done
 
-    def discard_expiry(self, hostname: str) -> None:
-        """Record that a node is written anew."""
-        self._expired.pop(hostname, None)
+    def discard_expiry(self, hostname: str) -> bool:
+        """Record that a node stays in the store; return whether it was to go, and had not yet."""
+        return self._expired.pop(hostname, None) is not None
 
     async def flush(self, *, max_interval: float, retry: bool) -> None:
         """Write which nodes were heard of since the last call.
@@ -107,13 +108,17 @@ class DeferredWrites:
         while self._expired:
             # From the end: to find the first of a million after deletions takes milliseconds.
             count = min(len(self._expired), MAX_DELETED_AT_ONCE)
-            hostnames = [self._expired.popitem()[0] for _ in range(count)]
+            expired = [self._expired.popitem() for _ in range(count)]
             deletions = [
-                self._store.delete(hostname, self._done, expired=True) for hostname in hostnames
+                self._store.delete(hostname, done, expired=True) for hostname, done in expired
             ]
             await asyncio.wait(deletions)
             for deletion in deletions:
                 deletion.exception()
+
+    def _end_expiry(self, done: DoneCallback, error: Exception | None) -> None:
+        self._done(error)
+        done(error)
 
     async def _touch_some(self) -> bool:
         """Write that some nodes were heard of; return whether the store accepted it."""

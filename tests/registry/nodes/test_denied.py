@@ -1,13 +1,15 @@
 """Hosts that are denied: what is known of them goes at once, and nothing more is taken."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from config.registry import NodesSettings
-from registry.store.protocol import Member, Row
+from registry.errors import StoreUnreachable
+from registry.store.protocol import HeardBefore, Member, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
     OPS,
@@ -34,6 +36,12 @@ async def fleet() -> AsyncIterator[InProcessRegistry]:
 
 async def names(registry: InProcessRegistry, query: str = "") -> list[str]:
     return [node["hostname"] for node in await registry.get(f"/nodes{query}")]
+
+
+async def keep_following(watcher: Watcher) -> None:
+    """Resume each time: a reload ends the streams that are behind."""
+    while True:
+        await watcher.follow()
 
 
 async def test_hosts_that_are_denied_are_in_no_answer_from_the_reload_on(
@@ -121,6 +129,55 @@ async def test_what_another_registry_takes_of_them_is_not_shown_here(
     fleet.store.shared.stored(Row("old-1", b'{"labels":["new"],"kv":{}}', 1, ""))
 
     assert await names(fleet) == ["web-8"]
+
+
+async def test_what_another_registry_took_of_them_is_shown_once_they_are_allowed(
+    fleet: InProcessRegistry,
+) -> None:
+    await fleet.components.deny(DENIED)
+    await fleet.components.nodes.delete_expired()
+    shared, later = fleet.store.shared, int(time.time()) + 5
+    for name in NAMES[:3]:
+        shared.stored(Row(name, b'{"labels":["new","prometheus:web"],"kv":{}}', 1, "10.0.0.1"))
+    shared.heard([("web-7", later, "10.0.0.2")], own=False)
+    shared.heard_before([HeardBefore("old-1", later, "10.0.0.3", 0.0)])
+    shared.deleted("old-2", expired=False)
+    watcher = Watcher(fleet.address)
+    following = asyncio.create_task(keep_following(watcher))
+    await watcher.until(lambda seen: set(seen.nodes) == {"web-8"})
+
+    await fleet.components.deny(["old-*"])
+    assert await names(fleet) == ["web-7", "web-8"]
+    await fleet.components.deny([])
+
+    assert await names(fleet) == ["old-1", "web-7", "web-8"]
+    for name, address in (("old-1", "10.0.0.3"), ("web-7", "10.0.0.2")):
+        [node] = await fleet.get(f"/nodes/{name}?address=true")
+        assert (node["labels"][0], node["last_update"], node["address"]) == ("new", later, address)
+    assert b"web-7" in (await fleet.ask("GET", "/prometheus/web")).body
+    await watcher.until(lambda seen: set(seen.nodes) == {"old-1", "web-7", "web-8"})
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await fleet.components.nodes.delete_expired()
+    assert fleet.store.rows.keys() == {"web-8"}  # nothing was written for those shown again
+
+
+async def test_a_node_that_the_store_still_has_is_shown_once_it_is_allowed(
+    fleet: InProcessRegistry,
+) -> None:
+    await fleet.components.deny(["web-7"])
+    await fleet.components.deny([])  # it was to be deleted soon
+    assert await names(fleet) == sorted(NAMES)
+    await fleet.components.nodes.delete_expired()
+
+    await fleet.components.deny(["web-7"])
+    fleet.store.failure = StoreUnreachable("no quorum")
+    await fleet.components.nodes.delete_expired()
+    assert await names(fleet) == ["old-1", "old-2", "web-8"]
+    await fleet.components.deny([])
+
+    assert await names(fleet) == sorted(NAMES)
+    assert fleet.store.rows.keys() == set(NAMES)
 
 
 async def test_registries_with_another_list_are_named(fleet: InProcessRegistry) -> None:

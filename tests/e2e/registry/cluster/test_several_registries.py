@@ -279,6 +279,14 @@ def have(registries: list[Daemon], count: int) -> bool:
     return {differs_from(registry) for registry in registries} == {count}
 
 
+def deny(registry: Daemon, hostnames: list[str]) -> None:
+    """Reload a registry with this list."""
+    settings = yaml.safe_load(registry.config_path.read_text())
+    settings.setdefault("nodes", {})["denied"] = hostnames
+    registry.config_path.write_text(yaml.safe_dump(settings))
+    os.kill(registry.pid, signal.SIGHUP)
+
+
 def test_a_list_that_one_registry_lacks_is_seen_at_each_until_that_has_it(
     start_registry: Callable[..., Daemon],
 ) -> None:
@@ -289,12 +297,26 @@ def test_a_list_that_one_registry_lacks_is_seen_at_each_until_that_has_it(
     assert (post(here, "web-7"), post(there, "web-7")) == (403, 200)
     assert here.ask("GET", "/nodes").json() == []
 
-    settings = yaml.safe_load(there.config_path.read_text())
-    settings.setdefault("nodes", {})["denied"] = DENIED[::-1]
-    there.config_path.write_text(yaml.safe_dump(settings))
-    os.kill(there.pid, signal.SIGHUP)
+    deny(there, DENIED[::-1])
 
     until(partial(have, both, 0), "the same list", within=SOON_SECONDS)
     assert "restart to apply" not in there.log()
     assert there.ask("GET", "/nodes").json() == []
     assert post(there, "web-7") == 403
+
+
+def test_a_host_that_is_allowed_again_is_listed_where_it_does_not_report(
+    start_registry: Callable[..., Daemon],
+) -> None:
+    here, there = both = [start_registry(nodes={"denied": DENIED}) for _ in range(2)]
+    until(partial(have, both, 0), "the same list", within=SOON_SECONDS)
+    deny(here, [])
+    until(partial(have, both, 1), "the difference", within=SOON_SECONDS)
+    accept(here, "web-7")
+    accept(here, "web-8")
+    until(partial(shows, there, ["web-8"]), "the other host", within=SOON_SECONDS)
+
+    deny(there, [])
+
+    until(partial(shows, there, ["web-7", "web-8"]), "both hosts", within=SOON_SECONDS)
+    until(lambda: same_everywhere(both), "the same bytes", within=SOON_SECONDS)
