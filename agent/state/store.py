@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -46,7 +47,13 @@ from agent.state.transactions import (
     keep_reserve,
     size_of,
 )
-from httpd.host_metrics.write_ahead_log import LogBlocked, WriteAheadLog
+from httpd.host_metrics.write_ahead_log import (
+    LogBlocked,
+    WriteAheadLog,
+    connect_with_log,
+    is_for_lack_of_room,
+    is_full,
+)
 
 T = TypeVar("T")
 DISK_FULL = "the disk that holds the agent's database is full"
@@ -113,6 +120,7 @@ class Store:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._log = WriteAheadLog(path)
+        self._is_alone = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[EventListener] = []
 
@@ -144,6 +152,10 @@ class Store:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 raise StoreUnusable(f"{self._path}: another program has locked it") from error
+            if is_for_lack_of_room(error, self.folder):
+                raise StoreUnusable(
+                    f"{self._path}: cannot be used now: the disk is full; make room"
+                ) from error
             # The low byte is the primary code.
             if error.sqlite_errorcode & 0xFF in DISK_ERROR_CODES:
                 raise StoreUnusable(f"{self._path}: cannot be used now: {error}") from error
@@ -154,13 +166,21 @@ class Store:
     def _connect(self) -> StoredState:
         """Open the database, prepare and read it; close it again after an error."""
         with ExitStack() as after_error:
-            connection = sqlite3.connect(self._path, isolation_level=None, timeout=1)
+            connection = self._connected()
             after_error.callback(connection.close)
             self._prepare(connection)
             state = read_state(connection)
             after_error.pop_all()
         self._connection = connection
         return state
+
+    def _connected(self) -> sqlite3.Connection:
+        """Return a connection; on a full disk, no other program can read the file meanwhile."""
+        connection, self._is_alone = connect_with_log(
+            partial(sqlite3.connect, self._path, isolation_level=None, timeout=1)
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
 
     def _corrupt(self, error: Exception) -> StoreUnusable:
         return StoreUnusable(
@@ -182,7 +202,6 @@ class Store:
                 " apps are then read back from their containers"
             )
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
         if not tables:
             connection.executescript(SCHEMA)
         connection.execute("BEGIN IMMEDIATE")
@@ -231,7 +250,8 @@ class Store:
 
         def work() -> None:
             if self._connection is not None:
-                self._keep_room(self._connection)
+                with suppress(StoreError, DiskFull):
+                    self._keep_room(self._opened())
 
         await self._in_thread(work)
 
@@ -335,6 +355,12 @@ class Store:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             raise StoreError("the agent's database is closed")
+        if self._is_alone and not is_full(self.folder):
+            self._connection.close()
+            try:
+                self._connection = self._connected()
+            except sqlite3.Error as error:  # the next one tries it again
+                raise _store_error(error) from error
         return self._connection
 
     def _written(self, events: Sequence[Event], then: Callable[[], None]) -> None:

@@ -1,8 +1,10 @@
 """The write-ahead log of a daemon's SQLite database: kept short, and its size shown."""
 
 import asyncio
+import errno
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +23,9 @@ RETRY_SECONDS = 1.0
 LONG_LOG_BYTES, LONG_SHARE_OF_DISK = 64 * MIB, 4
 WATCH_SECONDS = 15.0
 LOOKS_TO_WARN = 2
+READ = "PRAGMA schema_version"  # it needs the log, if there is one
+SQLITE_IOERR_SHMSIZE = sqlite3.SQLITE_IOERR | 19 << 8
+DISK_ERRORS = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}  # of their low bytes
 
 
 class LogBlocked(Exception):
@@ -93,6 +98,53 @@ class WriteAheadLog:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
         return max(0, int(pages) * int(page_bytes) - self._database.stat().st_size)
+
+
+def connect_with_log(
+    connect: Callable[[], sqlite3.Connection],
+    connect_alone: Callable[[], sqlite3.Connection] | None = None,
+) -> tuple[sqlite3.Connection, bool]:
+    """Open a database that may have a log; return whether others are shut out of it.
+
+    The index of the log, which processes share, is a file. On a full disk SQLite cannot make it,
+    but it works without that file for a single connection, which must be able to write. Raises
+    sqlite3.Error.
+    """
+    connection = connect()
+    try:
+        connection.execute(READ).fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        if not is_for_lack_of_room(error):
+            raise
+    else:
+        return connection, False
+    connection = (connect_alone or connect)()
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+        connection.execute(READ).fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection, True
+
+
+def is_for_lack_of_room(error: sqlite3.Error, folder: Path | None = None) -> bool:
+    """Return whether SQLite lacks room; a full disk `folder` explains most errors of the disk."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code in {sqlite3.SQLITE_FULL, SQLITE_IOERR_SHMSIZE}:
+        return True
+    return folder is not None and code & 0xFF in DISK_ERRORS and is_full(folder)
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether the disk, or a quota, has no room for the files of a database."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(SPARE_BYTES))
+            return os.fstat(file.fileno()).st_size < SPARE_BYTES
+    except OSError as error:
+        return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def log_bytes(database: Path) -> int:

@@ -18,6 +18,7 @@ from registry.store.sqlite.database import (
     connect,
     set_application,
     sibling,
+    sqlite_errors,
     unused_name,
 )
 from registry.store.sqlite.file_owner import inherit_owner
@@ -39,14 +40,11 @@ def check(path: Path) -> int:
     if not path.exists():
         raise StoreOpenError(f"{path} does not exist")
     check_header(path)
-    try:
-        with closing(connect(path, mode="ro")) as connection:
-            connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
-            version = read_version(path, connection, SCHEMAS)
-            check_structure(path, connection)
-            return sum(1 for _ in read_rows(path, connection, SCHEMAS[version - 1]))
-    except sqlite3.Error as error:
-        raise StoreOpenError(f"{path} cannot be read: {error}") from error
+    with sqlite_errors(path), closing(connect(path, mode="ro")) as connection:
+        connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
+        version = read_version(path, connection, SCHEMAS)
+        check_structure(path, connection)
+        return sum(1 for _ in read_rows(path, connection, SCHEMAS[version - 1]))
 
 
 def write_backup(path: Path, target: Path) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from httpd.host_metrics.write_ahead_log import is_full
 from registry.errors import StoreOpenError
 from registry.store.files.durable import rename_durably
 from registry.store.sqlite import stamp
@@ -29,4 +30,5 @@ def create(path: Path, schemas: Sequence[Schema]) -> None:
         rename_durably(draft, path)
     except (OSError, sqlite3.Error) as error:
         draft.unlink(missing_ok=True)
-        raise StoreOpenError(f"{path} cannot be made: {error}") from error
+        why = "the disk is full; make room" if is_full(path.parent) else error
+        raise StoreOpenError(f"{path} cannot be made: {why}") from error

@@ -5,11 +5,13 @@ import os
 import sqlite3
 from collections.abc import Container, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
+from httpd.host_metrics.write_ahead_log import connect_with_log, is_for_lack_of_room
 from registry.errors import StoreOpenError
 from registry.store.sqlite.file_owner import inherit_owner
 
@@ -24,8 +26,7 @@ REMEDY = (
     " together with those beside it that end in -wal and -shm: then hosts are known again as soon"
     " as they report"
 )
-
-
+NOT_PERMITTED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
 WHY_UNUSED = {
     UNFINISHED_ID: "is an unfinished copy of another store: wait until `rollcall-registry copy` has"
     " ended, or run it again if it broke off",
@@ -79,8 +80,10 @@ def connect(path: Path, *, mode: str) -> sqlite3.Connection:
 
 def connect_locked(path: Path) -> sqlite3.Connection:
     """Open a locked file for reading, without creating files beside it."""
-    has_wal = sibling(path, "-wal").exists()
-    return _connect(f"file:{quote(str(path))}?mode=ro{'' if has_wal else '&immutable=1'}")
+    if sibling(path, "-wal").exists():
+        modes = (partial(connect, path, mode=mode) for mode in ("ro", "rw"))
+        return connect_with_log(*modes)[0]
+    return _connect(f"file:{quote(str(path))}?mode=ro&immutable=1")
 
 
 def _connect(uri: str) -> sqlite3.Connection:
@@ -145,13 +148,27 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if error_name(error).startswith("SQLITE_BUSY"):
-            raise StoreInUse(f"{path} is locked by another process") from error
-        if error_name(error) == "SQLITE_FULL":
-            raise StoreOpenError(
-                f"{path} cannot be written: the disk is full; make room"
-            ) from error
-        raise StoreOpenError(f"{path} cannot be used: {error}; {REMEDY}") from error
+        raise open_error(path, error) from error
+
+
+def open_error(path: Path, error: sqlite3.Error) -> StoreOpenError:
+    """Return the error of a store, with what helps: only a damaged file is to be replaced."""
+    name = error_name(error)
+    if name.startswith("SQLITE_BUSY"):
+        return StoreInUse(f"{path} is locked by another process")
+    if is_for_lack_of_room(error, path.parent):
+        return StoreOpenError(f"{path} cannot be used: the disk is full; make room")
+    if name.startswith(NOT_PERMITTED):
+        return StoreOpenError(
+            f"{path} cannot be used: {error}; the user that runs the registry must be able to write"
+            f" the file, those beside it that end in -wal and -shm, and {path.parent}"
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return StoreOpenError(
+            f"{path} cannot be used: {error}; it is left as it is: the file may be sound, look at"
+            " what the kernel says of the disk (dmesg)"
+        )
+    return StoreOpenError(f"{path} cannot be used: {error}; {REMEDY}")
 
 
 def error_name(error: sqlite3.Error) -> str:

@@ -4,10 +4,16 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
-from httpd.host_metrics.write_ahead_log import LogBlocked, WriteAheadLog
+from httpd.host_metrics.write_ahead_log import (
+    LogBlocked,
+    WriteAheadLog,
+    connect_with_log,
+    is_full,
+)
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import (
@@ -78,6 +84,7 @@ class SqliteStore:
         self._repetition: Repetition | None = None
         self._heard_log = HeardLog()
         self._log = WriteAheadLog(path)
+        self._is_alone = False
         self._uptime_at_start = 0.0
         self._started = monotonic()
         self._stamp = Stamp(path)
@@ -235,12 +242,20 @@ class SqliteStore:
         return stamp.is_own(self._path, generation, self._uptime_at_start)
 
     def _open(self, contents: Contents) -> sqlite3.Connection:
-        connection = connect(self._path, mode="rw")
+        connection = self._connect()
         try:
             self._prepare(connection, contents)
         except BaseException:
             connection.close()
             raise
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file to write it; on a full disk, no other program can read it meanwhile."""
+        connection, self._is_alone = connect_with_log(partial(connect, self._path, mode="rw"))
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+        connection.execute("PRAGMA secure_delete = OFF")  # else each removed page is written
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, contents: Contents) -> None:
@@ -250,9 +265,6 @@ class SqliteStore:
         if self._version == 1:  # first of all: a change of the journal mode hides a backup
             self._write_stamp(UPGRADE if self._continues else NEVER)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
-        connection.execute("PRAGMA secure_delete = OFF")  # else each removed page is written
         with suppress(sqlite3.Error, LogBlocked):  # a log may have filled the disk before a kill
             self._log.free(connection)
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -317,6 +329,9 @@ class SqliteStore:
         """Commit; where the disk is full, free the room of the log, and try it again."""
         assert self._connection is not None
         try:
+            if self._is_alone and not is_full(self._path.parent):
+                self._connection.close()
+                self._connection = self._connect()
             self._log.require_room(self._connection, sum(map(size_of, operations)))
             try:
                 self._commit(operations)

@@ -177,3 +177,24 @@ async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
     assert free_bytes(database) > 8 * MIB
     await again.write(stored(APP))
     await again.close()
+
+
+async def test_an_agent_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
+    database: Path,
+) -> None:
+    store = Store(database)
+    await store.open()
+    await store.write(stored(APP))
+    await store.close()
+    filler = fill_disk(database.parent)
+
+    again = Store(database)
+    assert (await again.open()).apps == [APP]
+    with pytest.raises(DiskFull):
+        await again.write(stored(msgspec.structs.replace(APP, description="x" * 10_000)))
+    filler.unlink()
+    await again.write(stored(APP, event=EVENT))
+
+    with reading(database):  # beside the agent
+        await again.record([EVENT])
+    await again.close()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
+from registry.errors import StoreOpenError
 from registry.store.protocol import NAME_DIGEST_BYTES, name_digest
 from registry.store.sqlite import backups
 from registry.store.sqlite.heard_log import Entries, HeardLog
@@ -163,6 +164,32 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
     registry.start()
     nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
     assert nodes == taken | {"after"}
+    assert "Traceback" not in registry.log()
+
+
+def test_a_registry_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
+    daemons: Daemons, stack: ExitStack, tmp_path: Path
+) -> None:
+    folder = stack.enter_context(memory_disk(tmp_path / "small", size="4m"))
+    registry = daemons.registry(store=f"sqlite:///{folder}/r.db")
+    small = RegistryOnSmallDisk(registry, folder)
+    assert small.post("first", "x") == 200
+    registry.terminate()
+    small.fill()
+
+    for _ in range(2):  # the second time, after a kill, there is a log without its index
+        registry.start()
+        assert small.post("more", "x" * 10_000) == 507
+        reads_go_on(registry, {"first"})
+        registry.kill()
+    with pytest.raises(StoreOpenError, match="the disk is full"):
+        backups.check(folder / "r.db")
+    registry.start()
+    small.empty()
+
+    until(lambda: small.post("after", "x") == 200, "room", within=10)
+    until(lambda: "store" not in registry.ask("GET", "/healthz").json(), "recovery", within=10)
+    assert backups.check(folder / "r.db") == 2  # beside the registry
     assert "Traceback" not in registry.log()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.store.sqlite.database import sqlite_errors
+from registry.store.sqlite.database import connect, sqlite_errors
 from tests.support.registry.stores.sqlite_store import (
     fill,
     ignore,
@@ -69,7 +69,7 @@ def test_a_full_disk_is_told_without_the_advice_to_restore_a_backup() -> None:
         with pytest.raises(StoreOpenError) as caught, sqlite_errors(Path("r.db")):
             connection.execute("CREATE TABLE t (x)")
 
-    assert str(caught.value) == "r.db cannot be written: the disk is full; make room"
+    assert str(caught.value) == "r.db cannot be used: the disk is full; make room"
 
 
 @pytest.mark.slow
@@ -120,3 +120,17 @@ async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreOpenError, match="cannot be written"):
         async with open_store(tmp_path / "none" / "r.db"):
             pass
+
+
+async def test_a_store_that_may_not_be_written_is_not_to_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "h1")
+
+    with (
+        pytest.raises(StoreOpenError, match="must be able to write the file") as raised,
+        sqlite_errors(path),
+        closing(connect(path, mode="ro")) as connection,
+    ):
+        connection.execute("DELETE FROM node")
+
+    assert "restore" not in str(raised.value)
