@@ -3,7 +3,7 @@
 import errno
 import os
 import ssl
-from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES
+from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES, NOT_FOUND
 from typing import ClassVar
 
 import aiohttp
@@ -24,6 +24,8 @@ CLIENT_REFUSED_REASONS = {
 }
 # What a request raises. A UnicodeError is about a host in the URL that cannot be a hostname.
 FAILURES = (aiohttp.ClientError, TimeoutError, UnicodeError)
+# How a daemon's message begins where the URL leads to none of its paths.
+NO_SUCH_PATH = "there is no such path"
 NOT_TLS_REASONS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
 
 
@@ -192,6 +194,8 @@ def error_for_status(
     status: int, message: str, *, retry_after_seconds: float | None
 ) -> RegistryError:
     """Return the error that the status of a daemon's answer stands for."""
+    if status == NOT_FOUND and message.startswith(NO_SUCH_PATH):
+        return NotARegistry(f"{status}: {message}; is the URL right?")
     failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else NotARegistry)
     return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
 

@@ -169,6 +169,21 @@ def test_a_host_that_was_renamed_leaves_with_the_name_that_it_had(daemons: Daemo
     assert nodes(registry) == {}
 
 
+def test_a_url_with_a_path_that_the_registry_lacks_takes_nothing_out(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
+    until_listed(registry, "web-1")
+    agent.terminate()
+    [line] = yaml.safe_load(agent.config_path.read_text())["registries"]
+    change_settings(agent, registries=[{**line, "url": f"{registry.base_url}/rollcall"}])
+
+    left = run_command("rollcall-agent", agent, "deregister")
+
+    assert left.returncode == 1
+    assert "web-1: NOT taken out: 404: there is no such path" in left.stdout
+    assert nodes(registry).keys() == {"web-1"}
+
+
 def test_a_host_that_leaves_while_its_agent_still_starts_stays_out(
     daemons: Daemons, tmp_path: Path
 ) -> None:
