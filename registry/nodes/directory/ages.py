@@ -42,8 +42,8 @@ class Ages:
         now, freshness = self._monotonic(), self._freshness
         silent = self._move(FRESH, lambda heard: freshness.is_stale(heard, now))
         others = self._move(STALE, lambda heard: freshness.is_due_soon(heard, now))
-        if freshness.knows_a_window(now) or self._are_too_many():
-            others += self._move(SOON, lambda heard: freshness.is_expired(heard, now))
+        if self._knows_enough(now) or self._are_too_many():
+            others += self._move(SOON, lambda heard: freshness.is_due(heard, now))
         return silent, bool(silent or others)
 
     def _move(self, stage: int, is_over: Callable[[float], bool]) -> list[Entry]:
@@ -58,7 +58,9 @@ class Ages:
         It is to be asked once `advance_some` moves no more: then all are counted.
         """
         now = self._monotonic()
-        holds = not self._freshness.knows_a_window(now) or self._are_too_many()
+        if not self._freshness.may_expire(now):
+            return ()
+        holds = not self._knows_enough(now) or self._are_too_many()
 
         def expires(entry: Entry) -> bool | None:
             if holds and not self._freshness.is_held_long_enough(entry.heard, now):
@@ -66,6 +68,10 @@ class Ages:
             return None if entry.hostname in pending else True
 
         return self._directory.stage(DUE).oldest(expires)
+
+    def _knows_enough(self, now: float) -> bool:
+        """Return whether those that are due expire, unless they are too many."""
+        return self._freshness.may_expire(now) and self._freshness.knows_a_window(now)
 
     def _are_too_many(self) -> bool:
         percent, earliest = self._freshness.expire_at_most_percent, self._monotonic()

@@ -56,7 +56,7 @@ class Freshness:
 
     def stage_of(self, heard: float, now: float) -> int:
         """Return the stage of a node last seen at `heard`."""
-        return sum(each(heard, now) for each in (self.is_stale, self.is_due_soon, self.is_expired))
+        return sum(each(heard, now) for each in (self.is_stale, self.is_due_soon, self.is_due))
 
     def is_due_soon(self, heard: float, now: float) -> bool:
         """Return whether a node last seen at `heard` is due, or will be within a window."""
@@ -66,12 +66,10 @@ class Freshness:
         """Return whether a node expires by now, however many expire with it."""
         return now - heard >= MAX_HOLD * self.expire_after
 
-    def is_expired(self, heard: float, now: float) -> bool:
-        """Return whether a node last seen at `heard` is due to expire at `now`.
+    def is_due(self, heard: float, now: float) -> bool:
+        """Return whether a node last seen at `heard` is due to expire at `now`."""
+        return self.expire_after > 0 and now - heard >= self.expire_after
 
-        Nothing expires until the registry has run for `stale_after`, so that every living host
-        had the time to report.
-        """
-        if self.expire_after == 0 or now - self.started < self.stale_after:
-            return False
-        return now - heard >= self.expire_after
+    def may_expire(self, now: float) -> bool:
+        """Return whether nodes expire: every living host had the time to report since the start."""
+        return now - self.started >= self.stale_after

@@ -175,9 +175,12 @@ async def test_a_host_that_is_back_is_not_held_and_not_forgotten_with_those_that
         assert await listed(registry) == [held[0], *held[2:]]
 
 
-async def test_a_restart_among_them_forgets_none() -> None:
+async def test_a_restart_among_them_forgets_none_and_goes_on_to_show_that_they_are_held() -> None:
     rows = [row._replace(age=row.age + DAY) for row in silent_hosts(HOSTS, within=30)]
     async with in_process_registry(store=MemoryStore(rows), limits=LIMITED) as registry:
+        await registry.components.queries.update_ages()
+        assert await counts(registry) == (HOSTS, HOSTS)
+        assert len(await listed(registry, "?held=true")) == HOSTS
         await pass_time(registry, HOUR, step=MINUTE)
 
         assert await counts(registry) == (HOSTS, HOSTS)
