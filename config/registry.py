@@ -1,7 +1,8 @@
 """The settings of the registry."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -19,10 +20,27 @@ from config.server import (
 )
 
 ALL_NODES = ("*",)
-# Of the characters of hostnames, and those of shell patterns.
-HOST_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]{1,253}")
+HOST_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+# Shell patterns of characters of hostnames; no two dots in a row, and none at an end but the last.
+HOST_PATTERN = re.compile(r"(?!.{254})(?!.*\.\.)(?!\.)(?:[a-z0-9_.*?-]|\[!?[a-z0-9_.-]+\])+")
+CHARACTER_CLASS = re.compile(r"\[[^]]*\]")
 MAX_SHOWN = 60
 SHARED_STORES = ("nats:",)  # URLs of stores that several registries share begin so
+
+
+def _mistakes_in_patterns(setting: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Require that each shell pattern may match a hostname."""
+    for pattern in patterns:
+        text = pattern.lower()
+        can_match = HOST_PATTERN.fullmatch(text) is not None and all(
+            any(fnmatchcase(character, each) for character in HOST_CHARACTERS)
+            for each in CHARACTER_CLASS.findall(text)
+        )
+        if not can_match:
+            yield (
+                f"`{setting}` holds `{pattern[:MAX_SHOWN]}`, which matches no hostname; write such"
+                " as web-7.example.com or old-*"
+            )
 
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
@@ -42,6 +60,7 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
     def mistakes(self) -> Iterator[str]:
         """Require that ``nodes`` bounds something: they hold only for ``register``."""
         yield from super().mistakes()
+        yield from _mistakes_in_patterns("nodes", self.nodes)
         if self.nodes != ALL_NODES and ("write" in self.allow or "register" not in self.allow):
             yield (
                 "`nodes` needs an `allow` with register and without write:"
@@ -77,12 +96,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
 
     def mistakes(self) -> Iterator[str]:
         """Require that no node is forgotten before it is stale, and that hosts can be denied."""
-        for pattern in self.denied:
-            if HOST_PATTERN.fullmatch(pattern) is None:
-                yield (
-                    f"`denied` holds `{pattern[:MAX_SHOWN]}`, which matches no hostname; write such"
-                    " as web-7.example.com or old-*"
-                )
+        yield from _mistakes_in_patterns("denied", self.denied)
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
             yield "`expire_after_seconds` must be 0 or at least `stale_after_seconds`"
 

@@ -97,7 +97,7 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
 def _matches_hostname(hostname: str, patterns: tuple[str, ...]) -> bool:
     if hostname in patterns or "*" in patterns:  # as for most keys
         return True
-    return any(fnmatchcase(hostname, pattern.lower()) for pattern in patterns)
+    return any(fnmatchcase(hostname, pattern.lower().removesuffix(".")) for pattern in patterns)
 
 
 class NodeKeys:

@@ -1,14 +1,16 @@
 """Hosts that are denied: what is known of them goes at once, and nothing more is taken."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from config.registry import NodesSettings
+from config.registry import NodesSettings, RegistryKey
 from registry.errors import StoreUnreachable
+from registry.nodes.acceptance.denied import DeniedHosts
 from registry.store.protocol import HeardBefore, Member, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
@@ -200,6 +202,23 @@ async def test_registries_with_another_list_are_named(fleet: InProcessRegistry) 
     assert fleet.store.denied == ""
 
 
-def test_a_pattern_that_matches_no_hostname_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="`denied` holds `a b`, which matches no hostname"):
-        NodesSettings(denied=("a b",))
+@pytest.mark.parametrize(
+    "pattern",
+    ["a b", "", "[a-", "a]", "[z-a]*", "[Z-a]", "[!a-z0-9._-]", "[]", "web-7..", ".a", "!web*"],
+)
+def test_a_pattern_that_matches_no_hostname_is_a_mistake(pattern: str) -> None:
+    text = re.escape(f"holds `{pattern}`, which matches no hostname")
+    with pytest.raises(ValueError, match=text):
+        NodesSettings(denied=(pattern,))
+    with pytest.raises(ValueError, match=text):
+        RegistryKey(name="k", value="a" * 20, allow=("register",), nodes=("web-*", pattern))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "??", "WEB-7.Example.COM.", "[!a]*", "web-[0-9A-F]", "_x"]
+)
+def test_a_pattern_that_matches_some_hostname_is_none(pattern: str) -> None:
+    NodesSettings(denied=(pattern,))
+    assert any(
+        name in DeniedHosts([pattern]) for name in ("web-7.example.com", "_x", "b1", "web-a")
+    )
