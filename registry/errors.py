@@ -77,7 +77,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreUnreachable(StoreUnavailable):
-    """The store that several registries share does not answer, or refuses. Memory can be read.
+    """The store does not answer, refuses, or is locked by another program. Memory can be read.
 
     If it does not answer, the outcome of the operation is unknown.
     """

@@ -48,15 +48,15 @@ class LabelFiles:
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
-            text = content.decode("utf-8-sig")  # some editors write a byte order mark
+            if len(content) > MAX_FILE_BYTES:
+                faults.add(f"{_printable(path)}: is larger than {MAX_FILE_BYTES} bytes")
+            else:
+                # Some editors write a byte order mark.
+                return list(_lines(path, content.decode("utf-8-sig"), faults))
         except OSError as error:
             faults.add(f"{_printable(path)}: {error.strerror}")
         except UnicodeDecodeError:
             faults.add(f"{_printable(path)}: is not UTF-8")
-        else:
-            if len(content) <= MAX_FILE_BYTES:
-                return list(_lines(path, text, faults))
-            faults.add(f"{_printable(path)}: is larger than {MAX_FILE_BYTES} bytes")
         return self._last_good.get(path, [])
 
 

@@ -256,7 +256,8 @@ def _labels(
             remarks.append(Remark("empty", item.key, text))
         elif is_reserved(name, item.value, allow_labels):
             only = f", except to {SAFE_SCHEME}" if name == SCHEME else ""
-            text = f"label {item.key!a} is not for a node to set{only}"
+            made = "" if name == item.key else f" is sanitized to {name}, which"
+            text = f"label {item.key!a}{made} is not for a node to set{only}"
             remarks.append(Remark("held_back", item.key, text))
         else:
             if name != item.key:

@@ -14,7 +14,7 @@ from httpd.host_metrics.write_ahead_log import (
     connect_with_log,
     is_full,
 )
-from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
+from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import (
     DoneCallback,
@@ -343,7 +343,7 @@ class SqliteStore:
         except LogBlocked as error:
             raise StoreFull(f"the disk of the registry's store has no room: {error}") from error
         except sqlite3.Error as error:
-            raise _unavailable(error) from error
+            raise _unavailable(error, self._path) from error
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         assert self._connection is not None
@@ -363,11 +363,16 @@ class SqliteStore:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise _unavailable(error) from error
+                raise _unavailable(error, self._path) from error
             raise
 
 
-def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    if error_name(error) == "SQLITE_FULL":
+def _unavailable(error: sqlite3.Error, path: Path) -> StoreUnavailable:
+    name = error_name(error)
+    if name == "SQLITE_FULL":
         return StoreFull("the disk of the registry's store is full; make room")
+    if name.startswith("SQLITE_BUSY"):
+        return StoreUnreachable(
+            f"another program has locked the registry's store; end it (fuser {path} names it)"
+        )
     return StoreUnavailable(f"the registry's store cannot be written: {error}")

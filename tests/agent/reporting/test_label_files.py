@@ -144,3 +144,12 @@ def test_a_fault_that_comes_back_is_told_again(tmp_path: Path) -> None:
         labels.read()
 
     assert len(faults) == 2
+
+
+def test_a_file_that_is_too_large_is_reported_as_that_wherever_it_is_cut(tmp_path: Path) -> None:
+    faults: list[str] = []
+    (tmp_path / "a").write_bytes(b"x" + "\u00e9".encode() * MAX_FILE_BYTES)
+
+    LabelReader(tmp_path, faults).read()
+
+    assert faults == [f"{tmp_path / 'a'}: is larger than {MAX_FILE_BYTES} bytes"]

@@ -159,6 +159,18 @@ def test_what_is_sanitized_or_held_back_is_remarked() -> None:
     assert reasons("prometheus:web::c") == ["empty"]
 
 
+def test_a_label_that_is_held_back_for_its_sanitized_name_is_remarked_with_that_name() -> None:
+    found = finish(
+        targets_by_service(
+            node("prometheus:web:\u00c4\u00d6:c"),
+            posted_from="192.0.2.1",
+            target_options=TargetOptions(),
+        )
+    )
+    [remark] = found["web"].remarks
+    assert remark.text == r"label '\xc4\xd6' is sanitized to __, which is not for a node to set"
+
+
 OWN = TargetOptions(own_only=True)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import ctypes.util
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.errors import StoreOpenError
+from registry.errors import StoreOpenError, StoreUnreachable
 from registry.store.conformance import touch
 from registry.store.sqlite import backups
 from registry.store.sqlite.batch import MAX_SHARED_DOCUMENT_BYTES
@@ -184,3 +185,15 @@ async def test_a_column_that_is_no_longer_of_its_type_is_refused(
         connection.commit()
 
     assert told in await start_error(path)
+
+
+async def test_a_program_that_locks_the_store_is_named_and_memory_can_be_read(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.db"
+    async with open_store(path) as (store, _):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnreachable, match=re.escape(f"(fuser {path} names it)")):
+                await store.put(row("a"), ignore)
+        await store.put(row("a"), ignore)
