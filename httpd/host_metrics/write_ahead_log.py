@@ -178,7 +178,7 @@ def _bound(database: Path, size: int, share: int) -> int:
 
 
 class LogWatch:
-    """Shows the size of the log, and warns of one that stays long for two looks."""
+    """Shows the size of the log and its bound, and warns of one that stays long for two looks."""
 
     def __init__(
         self, metrics: CollectorRegistry, database: Path, log: FilteringBoundLogger
@@ -191,12 +191,19 @@ class LogWatch:
             "Size of the write-ahead log of the daemon's database.",
             registry=metrics,
         )
+        self._long = Gauge(
+            "rollcall_database_log_long_bytes",
+            "Size from which on the write-ahead log is long: 64 MiB, or a quarter of the disk.",
+            registry=metrics,
+        )
 
     def look(self) -> None:
         """Look at the log now. Raises OSError."""
         size = log_bytes(self._database)
         self._gauge.set(size)
-        if size < _bound(self._database, LONG_LOG_BYTES, LONG_SHARE_OF_DISK):
+        bound = _bound(self._database, LONG_LOG_BYTES, LONG_SHARE_OF_DISK)
+        self._long.set(bound)
+        if size < bound:
             if self._looks >= LOOKS_TO_WARN:
                 self._log.info("database log short again", database=str(self._database))
             self._looks = 0

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from structlog import wrap_logger
 from structlog.testing import CapturingLogger
 
-from httpd.host_metrics.write_ahead_log import MIB, LogWatch, WriteAheadLog
+from httpd.host_metrics.write_ahead_log import LONG_LOG_BYTES, MIB, LogWatch, WriteAheadLog
 
 
 def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_path: Path) -> None:
@@ -29,6 +29,7 @@ def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_pat
     ]
     assert lines.calls[0].kwargs["mebibytes"] == 100
     assert metrics.get_sample_value("rollcall_database_log_bytes") == MIB
+    assert metrics.get_sample_value("rollcall_database_log_long_bytes") == LONG_LOG_BYTES
 
 
 def test_a_disk_that_cannot_be_measured_fails_no_transaction(tmp_path: Path) -> None:
