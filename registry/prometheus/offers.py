@@ -17,6 +17,8 @@ from registry.responses.sorted_blocks import Block
 from registry.responses.time_slices import Steps
 
 NO_LABELS = b"{}"
+# Prometheus cannot compare two labels in relabelling, so the registry shows what differs.
+HOST_GIVEN = b'"__meta_rollcall_host_given":"true",'
 # To decode or encode a node of this size takes some 0.2 ms.
 LARGE_BYTES = 64 * 1024
 
@@ -43,10 +45,20 @@ class Offer(msgspec.Struct, frozen=True, eq=False, gc=False):
     def flat(self, meta: bytes) -> list[bytes]:
         """Return the groups as http_sd has them, with encoded labels for relabelling."""
         return [
-            b'{"targets":%b,"labels":%b%b%b}'
-            % (targets, labels[:-1], b"," if len(labels) > len(NO_LABELS) else b"", meta[1:])
+            b'{"targets":%b,"labels":%b%b%b%b}'
+            % (
+                targets,
+                labels[:-1],
+                b"," if len(labels) > len(NO_LABELS) else b"",
+                b"" if self._is_hostname(targets) else HOST_GIVEN,
+                meta[1:],
+            )
             for targets, labels in self._pairs()
         ]
+
+    def _is_hostname(self, targets: bytes) -> bool:
+        """Return whether encoded targets are the hostname alone: no label gives a host."""
+        return b"," not in targets and targets[2:-2].partition(b":")[0] == self.hostname.encode()
 
     def nested(self) -> list[bytes]:
         """Return the array of the node's groups in the documented form; nothing if it has none."""

@@ -1,6 +1,10 @@
 """A real Prometheus reads the worst that nodes can send, and goes on scraping a good one."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
@@ -66,3 +70,40 @@ def post(registry: Daemon, hostname: str, labels: list[str]) -> None:
         "POST", f"/nodes/{hostname}", json={"labels": labels, "kv": {"a-b.é": "\x00\n\ufffe"}}
     )
     assert answer.status_code == 200, answer.text
+
+
+def documented_rules() -> list[dict[str, Any]]:
+    """Return the rules of the page about Prometheus for the job `web`."""
+    page = Path("docs/prometheus.md").read_text()
+    settings = page.partition("cat > prometheus.yml <<'END'\n")[2].partition("\nEND\n")[0]
+    [job] = [job for job in yaml.safe_load(settings)["scrape_configs"] if job["job_name"] == "web"]
+    rules: list[dict[str, Any]] = job["relabel_configs"]
+    return rules
+
+
+@pytest.mark.real("prometheus")
+def test_the_documented_rules_keep_targets_with_hosts_of_their_own(
+    daemons: Daemons, prometheus: StartPrometheus
+) -> None:
+    registry = daemons.registry(nodes={"warm_up_seconds": 0})
+    post(registry, "gw-1", ["prometheus:web:host:127.0.0.7:9", "prometheus:web:host:localhost:9"])
+    post(registry, "web-1", ["prometheus:web:port:8"])
+    post(registry, "web-2", ["prometheus:web:host:127.0.0.9", "prometheus:web:port:7"])
+    source = {
+        "url": f"{registry.base_url}/prometheus/web",
+        "refresh_interval": "1s",
+        "authorization": {"credentials": registry.key},
+    }
+    job = {
+        "job_name": "web",
+        "http_sd_configs": [source],
+        "relabel_configs": documented_rules(),
+    }
+    server = prometheus({"scrape_configs": [job]})
+
+    def targets() -> list[str]:
+        active = server.get("targets", state="active")["activeTargets"]
+        return sorted(target["labels"]["instance"] for target in active)
+
+    until(targets, "targets", within=30)
+    assert targets() == ["127.0.0.1:8", "127.0.0.7:9", "127.0.0.9:7", "localhost:9"]
