@@ -184,7 +184,7 @@ def build_components(
         ),
         clocks=clocks,
         audit=audit,
-        reachability=ReachabilityLog(store, log),
+        reachability=ReachabilityLog(store, log, lambda: nodes.unavailable_reason),
         callbacks=callbacks,
     )
 

@@ -1,4 +1,6 @@
-"""Logs when a shared store becomes unreachable or unsafe, and when it recovers."""
+"""Logs when the store becomes unreachable or unsafe or fails, and when it recovers."""
+
+from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
@@ -6,10 +8,17 @@ from registry.store.protocol import NodeStore
 
 
 class ReachabilityLog:
-    """Writes a line when the store becomes unreachable or unsafe, and one when it recovers."""
+    """Writes a line when the store becomes unreachable or unsafe, and one when it recovers.
 
-    def __init__(self, store: NodeStore, log: FilteringBoundLogger) -> None:
+    `failure` returns why the store takes no heartbeats, None if it does.
+    """
+
+    def __init__(
+        self, store: NodeStore, log: FilteringBoundLogger, failure: Callable[[], str | None]
+    ) -> None:
         self._store = store
+        self._failure = failure
+        self._is_failing = False
         self._log = log
         self._unreachable_for = 0.0
         self._risk = self._unchecked = ""
@@ -24,8 +33,17 @@ class ReachabilityLog:
         elif self._unreachable_for and not age:
             self._log.info("store reachable again", seconds=round(self._unreachable_for, 1))
         self._unreachable_for = age
+        self._look_for_failure()
         self._look_for_risk()
         self._look_for_unchecked()
+
+    def _look_for_failure(self) -> None:
+        reason = None if self._unreachable_for else self._failure()
+        if reason and not self._is_failing:
+            self._log.error("store failing", reason=reason)
+        elif self._is_failing and not reason:
+            self._log.info("store works again")
+        self._is_failing = bool(reason)
 
     def _look_for_risk(self) -> None:
         risk = self._store.risk

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 from urllib.parse import quote
 
 from httpd.host_metrics.write_ahead_log import connect_with_log, is_for_lack_of_room
@@ -33,6 +33,10 @@ WHY_UNUSED = {
     MOVED_ID: "was moved by `rollcall-registry copy`: name the store that has its nodes as `store`,"
     " or copy that one back",
 }
+
+
+# The device and the number of the file of a store, and of that of its log.
+Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
 
 
 class StoreInUse(StoreOpenError):
@@ -71,6 +75,19 @@ class StoreLock:
 def sibling(path: Path, suffix: str) -> Path:
     """Return the path with a suffix added to its name."""
     return path.with_name(path.name + suffix)
+
+
+def files_of(path: Path) -> Files:
+    """Return which file a store and its log are now; None for one that is not there."""
+    return _file_at(path), _file_at(sibling(path, "-wal"))
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def connect(path: Path, *, mode: str) -> sqlite3.Connection:

@@ -30,12 +30,14 @@ from registry.store.sqlite import stamp
 from registry.store.sqlite.batch import Batch, Operation, Touch, size_of
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
+    Files,
     StoreLock,
     check_application,
     check_header,
     connect,
     connect_locked,
     error_name,
+    files_of,
     sibling,
     sqlite_errors,
 )
@@ -85,6 +87,7 @@ class SqliteStore:
         self._heard_log = HeardLog()
         self._log = WriteAheadLog(path)
         self._is_alone = False
+        self._files: Files | None = None
         self._uptime_at_start = 0.0
         self._started = monotonic()
         self._stamp = Stamp(path)
@@ -235,6 +238,7 @@ class SqliteStore:
                 self._uptime_at_start = self._uptime_stored = contents.uptime
                 self._continues = self._is_own(connection)
             self._connection = self._open(contents)
+            self._files = files_of(self._path)
             return fold(self._connection, contents)
 
     def _is_own(self, connection: sqlite3.Connection) -> bool:
@@ -328,10 +332,11 @@ class SqliteStore:
     def _commit_with_room(self, operations: Sequence[Operation]) -> None:
         """Commit; where the disk is full, free the room of the log, and try it again."""
         assert self._connection is not None
+        self._require_files()
         try:
             if self._is_alone and not is_full(self._path.parent):
                 self._connection.close()
-                self._connection = self._connect()
+                self._connection, self._files = self._connect(), None
             self._log.require_room(self._connection, sum(map(size_of, operations)))
             try:
                 self._commit(operations)
@@ -344,6 +349,21 @@ class SqliteStore:
             raise StoreFull(f"the disk of the registry's store has no room: {error}") from error
         except sqlite3.Error as error:
             raise _unavailable(error, self._path) from error
+
+    def _require_files(self) -> None:
+        """Raise StoreUnreachable if the file or its log is not where the next start looks for it.
+
+        SQLite would go on to write to files that nobody finds again.
+        """
+        files = files_of(self._path)
+        known = self._files or files
+        if any(before not in (None, now) for before, now in zip(known, files, strict=True)):
+            raise StoreUnreachable(
+                f"{self._path} or its log (-wal) was removed, renamed or replaced while the"
+                " registry runs: put them back; if they are lost, restart the registry, and hosts"
+                " are known again as soon as they report"
+            )
+        self._files = files
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         assert self._connection is not None

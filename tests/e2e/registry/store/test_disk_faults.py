@@ -193,6 +193,28 @@ def test_a_registry_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
     assert "Traceback" not in registry.log()
 
 
+def test_a_store_that_is_renamed_is_reported_and_used_again_once_it_is_back(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    files, away = tmp_path / "store", tmp_path / "away"
+    files.mkdir()
+    registry = daemons.registry(store=f"sqlite:///{files}/r.db")
+    small = RegistryOnSmallDisk(registry, files)
+    assert small.post("first", "x") == 200
+
+    files.rename(away)
+
+    assert small.post("more", "x") == 503
+    health = registry.ask("GET", "/healthz")
+    assert (health.status_code, "was removed, renamed" in health.text) == (503, True)
+    assert [node["hostname"] for node in registry.ask("GET", "/nodes").json()] == ["first"]
+    until(lambda: "store failing" in registry.log(), "a line in the log", within=10)
+    away.rename(files)
+    until(lambda: registry.ask("GET", "/healthz").ok, "recovery", within=10)
+    assert small.post("more", "x") == 200
+    until(lambda: "store works again" in registry.log(), "a line in the log", within=10)
+
+
 def reads_go_on(registry: Daemon, hostnames: set[str]) -> None:
     """Look at what a registry answers while the disk of its store is full."""
     health = registry.ask("GET", "/healthz")

@@ -197,3 +197,22 @@ async def test_a_program_that_locks_the_store_is_named_and_memory_can_be_read(
             with pytest.raises(StoreUnreachable, match=re.escape(f"(fuser {path} names it)")):
                 await store.put(row("a"), ignore)
         await store.put(row("a"), ignore)
+
+
+@pytest.mark.parametrize("name", ["r.db", "r.db-wal"])
+async def test_a_store_takes_no_changes_while_its_file_or_its_log_is_elsewhere(
+    tmp_path: Path, name: str
+) -> None:
+    path, file, elsewhere = tmp_path / "r.db", tmp_path / name, tmp_path / "elsewhere"
+    async with open_store(path) as (store, _):
+        await store.put(row("a"), ignore)
+        file.rename(elsewhere)
+        with pytest.raises(StoreUnreachable, match="was removed, renamed or replaced"):
+            await store.put(row("b"), ignore)
+        file.write_bytes(b"another file")
+        with pytest.raises(StoreUnreachable, match="was removed, renamed or replaced"):
+            await store.put(row("b"), ignore)
+        elsewhere.rename(file)
+        await store.put(row("c"), ignore)
+    async with open_store(path) as (_, rows):
+        assert hostnames_of(rows) == ["a", "c"]
