@@ -45,6 +45,9 @@ from registry.store.protocol import StoreBackend
 # so that flushes are twice as frequent.
 DURABLE_WITHIN_SECONDS = 1.0
 FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
+# The tasks ask for the age of nodes twice a second. Where they did not for so long, the process was
+# stopped or the machine paused, or the loop was blocked: no host could report.
+MAX_PAUSE_SECONDS = 3.0
 # A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
 SEARCH_REFRESH_SECONDS = 2.0
@@ -198,7 +201,7 @@ def _open(
     log: FilteringBoundLogger,
 ) -> RegistryComponents:
     """Open the store and build the rules on it; the stack flushes and closes it at the end."""
-    clock = AgeClock(time.monotonic)
+    clock = AgeClock(time.monotonic, max_pause=MAX_PAUSE_SECONDS)
     store = backend.open(clock=clock, observe=StoreMetrics(metrics).observe)
     stack.push_async_callback(store.close)
     registry = build_components(

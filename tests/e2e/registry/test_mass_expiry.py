@@ -1,6 +1,9 @@
 """A registry whose hosts were all cut off a day ago keeps them, until a person forgets them."""
 
+import os
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -51,3 +54,16 @@ async def test_hosts_that_were_cut_off_together_are_held_over_starts_and_forgott
 
     assert refused.status_code == 409
     assert [node["hostname"] for node in registry.ask("GET", "/nodes").json()] == ["web-0000"]
+
+
+def test_time_in_which_the_registry_was_stopped_counts_against_no_host(daemons: Daemons) -> None:
+    limits = {"stale_after_seconds": 5, "expire_after_seconds": 6, "warm_up_seconds": 0}
+    registry = daemons.registry(nodes=limits)
+    registry.ask("POST", "/nodes/web-1", json={"labels": [], "kv": {}})
+
+    os.kill(registry.pid, signal.SIGSTOP)
+    time.sleep(8)  # nothing is to be waited for but time
+    os.kill(registry.pid, signal.SIGCONT)
+
+    assert len(registry.ask("GET", "/nodes?stale=false").json()) == 1
+    until(lambda: not registry.ask("GET", "/nodes").json(), "it expires", within=SOON_SECONDS)
