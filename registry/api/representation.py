@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from httpd.auth import caller
 from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
 from registry.errors import NotAcceptable
@@ -40,7 +41,8 @@ class Answers:
             if request.transport is not None:
                 request.transport.abort()
 
-        async with self._readers.reading(abort, expected=expected) as reader:
+        owner = caller(request).name
+        async with self._readers.reading(abort, expected=expected, owner=owner) as reader:
             yield reader
 
     async def respond(

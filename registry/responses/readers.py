@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Container, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -32,13 +32,16 @@ NOTHING = Expected(None, 0)
 
 
 class Reader:
-    """A client that reads a large answer, or waits for it to be made.
+    """A client that reads a large answer, or waits for it to be made; `owner` is its key's name.
 
     `abort` ends its connection. `bodies` is what it reads: both forms of an answer while it
     is being compressed.
     """
 
-    def __init__(self, abort: Callable[[], None], since: float, expected: Expected) -> None:
+    def __init__(
+        self, abort: Callable[[], None], since: float, expected: Expected, owner: str
+    ) -> None:
+        self.owner = owner
         self.abort = abort
         self.since = since
         self.expected = expected
@@ -50,7 +53,8 @@ class Readers:
     """The readers of large answers, in the order in which they began.
 
     If there is no room for one more, it waits for its turn. To make room, the reader that began
-    first is cut off, but not before it has had a minute.
+    first is cut off, but not before it has had a minute. The readers of one key take at most half
+    of the room: those beyond wait for one another.
     """
 
     def __init__(
@@ -64,7 +68,9 @@ class Readers:
         self._reserve_bytes = max_held_bytes // 16
         self._wait_seconds = wait_seconds
         self._clock = clock
+        self._max_of_owner = max(1, max_held_bytes // 2 // READER_BYTES)
         self._readers: dict[Reader, None] = {}
+        self._owners: Counter[str] = Counter()
         self._queue = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -73,16 +79,20 @@ class Readers:
 
     @asynccontextmanager
     async def reading(
-        self, abort: Callable[[], None], *, expected: Expected = NOTHING
+        self, abort: Callable[[], None], *, expected: Expected = NOTHING, owner: str = ""
     ) -> AsyncIterator[Reader]:
         """Admit a reader, to which a body is attached later. Raises TooManyReaders."""
-        await self._wait_for_room(expected)
-        reader = Reader(abort, self._clock(), expected)
+        await self._wait_for_room(expected, owner)
+        reader = Reader(abort, self._clock(), expected, owner)
         self._readers[reader] = None
+        self._owners[owner] += 1
         try:
             yield reader
         finally:
             self._readers.pop(reader, None)
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
             self._changed.set()
 
     def attach(self, reader: Reader, *bodies: LargeBody) -> None:
@@ -110,30 +120,45 @@ class Readers:
         expected = {reader.expected for reader in self._readers if not reader.bodies}
         return sum(2 * body.held_bytes for body in expected | {newcomer})
 
-    async def _wait_for_room(self, expected: Expected) -> None:
+    async def _wait_for_room(self, expected: Expected, owner: str) -> None:
         # Small answers do not wait behind large ones: some room is reserved for them.
-        if expected.held_bytes <= SMALL_BYTES and self._has_room(expected, reserve=0):
+        is_small = expected.held_bytes <= SMALL_BYTES
+        if is_small and self._has_share(owner) and self._has_room(expected, reserve=0):
             return
         try:
-            async with asyncio.timeout(self._wait_seconds), self._queue:
-                while not self._has_room(expected, reserve=self._reserve_bytes):
-                    await self._wait_for_change()
+            async with asyncio.timeout(self._wait_seconds):
+                while not await self._is_admitted(expected, owner):
+                    await self._wait_for_change([owner])
         except TimeoutError as error:
             raise TooManyReaders(REFUSAL) from error
 
-    async def _wait_for_change(self) -> None:
-        self._cut_off_oldest()
+    async def _is_admitted(self, expected: Expected, owner: str) -> bool:
+        """Wait for room in the queue; return False, outside of it, if the key has no share left."""
+        if not self._has_share(owner):
+            return False
+        async with self._queue:
+            while self._has_share(owner):
+                if self._has_room(expected, reserve=self._reserve_bytes):
+                    return True
+                await self._wait_for_change(self._owners)
+        return False
+
+    def _has_share(self, owner: str) -> bool:
+        return self._owners[owner] < self._max_of_owner
+
+    async def _wait_for_change(self, owners: Container[str]) -> None:
+        self._cut_off_oldest(owners)
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                 await self._changed.wait()
 
-    def _cut_off_oldest(self) -> None:
-        """Cut off the reader that has been reading for longest, if that is too long."""
+    def _cut_off_oldest(self, owners: Container[str]) -> None:
+        """Cut off the one of these keys that has been reading for longest, if that is too long."""
         for reader in self._readers:
             if self._clock() - reader.since < PATIENCE_SECONDS:
                 break
-            if not reader.is_cut_off:
+            if not reader.is_cut_off and reader.owner in owners:
                 reader.is_cut_off = True
                 reader.abort()
                 break

@@ -141,3 +141,36 @@ async def test_a_listing_keeps_the_nodes_that_are_replaced_while_it_is_read() ->
 
         assert 2000 < listing.pinned().size < 2400
         assert b"".join(listing.pieces()) == content
+
+
+async def test_the_readers_of_one_key_leave_half_of_the_room_to_others() -> None:
+    room = Readers(max_held_bytes=8 * READER_BYTES, wait_seconds=0.05)
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(room.reading(lambda: None, owner="greedy"))
+
+        with pytest.raises(TooManyReaders):
+            await stack.enter_async_context(room.reading(lambda: None, owner="greedy"))
+        await stack.enter_async_context(room.reading(lambda: None, owner="other"))
+
+        assert len(room) == 5
+    async with room.reading(lambda: None, owner="greedy"):
+        assert len(room) == 1
+
+
+async def test_who_waits_for_its_own_key_holds_up_no_other_key() -> None:
+    room = Readers(max_held_bytes=8 * READER_BYTES, wait_seconds=30)
+    large = Expected("all", READER_BYTES)
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(room.reading(lambda: None, owner="greedy"))
+        waiting = asyncio.create_task(
+            stack.enter_async_context(room.reading(lambda: None, owner="greedy", expected=large))
+        )
+        await asyncio.sleep(0)
+
+        await stack.enter_async_context(room.reading(lambda: None, owner="other"))
+
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
