@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from registry.errors import (
@@ -156,9 +157,17 @@ class Nodes:
 
     @property
     def denied_elsewhere(self) -> Sequence[str]:
-        """The registries that share the store, but deny other hosts than this one."""
-        digest = self.denied.digest
-        return [each.name for each in self.members if not each.own and each.denied != digest]
+        """The registries that share the store, but deny other hosts than this one.
+
+        Those on one host have the same name, so their run is named, too.
+        """
+        digest, members = self.denied.digest, self.members
+        names = Counter(each.name for each in members)
+        return [
+            each.name if names[each.name] == 1 else f"{each.name} (run {each.run})"
+            for each in members
+            if not each.own and each.denied != digest
+        ]
 
     @property
     def store_state(self) -> tuple[str, str]:

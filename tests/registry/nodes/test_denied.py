@@ -198,6 +198,11 @@ async def test_registries_with_another_list_are_named(fleet: InProcessRegistry) 
     assert denied == shown
     metrics = (await fleet.ask("GET", "/metrics")).body
     assert b"\nrollcall_registry_denied_differs 2.0\n" in metrics
+    fleet.store.members = [
+        Member(name="vm", run=run, own=run == "r1", seen_seconds=0, denied="")
+        for run in ("r1", "r2")
+    ]
+    assert (await fleet.get("/status"))["denied"]["differs_from"] == ["vm (run r2)"]
     await fleet.components.deny(())
     assert fleet.store.denied == ""
 
