@@ -82,6 +82,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         ],
         "a registry's large answers": [
             readers.MAX_HELD_BYTES / 2**20,
+            readers.MAX_HELD_BYTES / 2 / readers.READER_BYTES,
             readers.WAIT_SECONDS,
             STATUS_BY_ERROR[TooManyReaders],
             readers.PATIENCE_SECONDS,
