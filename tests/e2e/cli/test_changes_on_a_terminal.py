@@ -102,7 +102,7 @@ def test_a_label_that_is_only_tried_is_not_there(
     refused = rollcall.run("app", "label", app, "prometheus:cli", "--remove", "--dry-run")
     assert refused.returncode == 1
     short = rollcall.run("app", "password", app, "--dry-run", stdin="short\n")
-    assert (short.returncode, "8" in short.stderr) == (1, True)
+    assert (short.returncode, "8" in short.stderr) == (2, True)
 
 
 def test_no_app_is_changed_by_a_key_that_is_not_known(
