@@ -93,7 +93,7 @@ async def test_a_log_that_is_silent_after_its_beginning_goes_on(
     async def send(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        await asyncio.sleep(1.5 * PATIENT)
+        await asyncio.sleep(2.5 * PATIENT)
         await response.write(b"late\n")
         return response
 
@@ -123,7 +123,7 @@ async def test_a_backup_that_begins_late_is_waited_for_while_the_agent_answers(
 
 
 async def _late(_request: web.Request) -> web.Response:
-    await asyncio.sleep(1.5 * PATIENT)
+    await asyncio.sleep(2.5 * PATIENT)
     return web.Response(body=b"data")
 
 
