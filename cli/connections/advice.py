@@ -31,8 +31,8 @@ from registry.client.errors import (
     BadFile,
     CertificateRefused,
     Expired,
+    NoSuchPath,
     NotARegistry,
-    NotFound,
     NotPermitted,
     NotTls,
     NotYetValid,
@@ -200,11 +200,11 @@ async def failed_login(error: RegistryError, attempt: Attempt) -> CommandError |
             f"{url} is an agent, not a registry; a registry has port {REGISTRY_PORT} by default",
             hint=_of_registry(origin, attempt),
         )
-    if isinstance(error, NotFound | Rejected) and origin.path:
+    if isinstance(error, NoSuchPath | Rejected) and origin.path:
         bare = origin._replace(path="")
         text = f"the registry has no path {origin.path}, as it has behind a proxy"
         return NotReached(text, hint=retry(url=str(bare)))
-    is_other = isinstance(error, NotFound | NotARegistry)
+    is_other = isinstance(error, NotARegistry)
     is_away = isinstance(error, Unreachable | TooSlow)
     over_tls = origin._replace(scheme="https")
     if origin.scheme == "http" and (is_other or is_away) and await speaks_tls(str(over_tls)):

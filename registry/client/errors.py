@@ -71,6 +71,10 @@ class NotARegistry(RegistryError, kind="garbage", transient=True):
     """What answers is no registry, or a broken one."""
 
 
+class NoSuchPath(NotARegistry, kind="garbage", transient=True):
+    """The registry has no path as in its URL."""
+
+
 class OtherDaemon(NotARegistry, kind="garbage", transient=True):
     """What answers is an agent."""
 
@@ -195,7 +199,7 @@ def error_for_status(
 ) -> RegistryError:
     """Return the error that the status of a daemon's answer stands for."""
     if status == NOT_FOUND and message.startswith(NO_SUCH_PATH):
-        return NotARegistry(f"{status}: {message}; is the URL right?")
+        return NoSuchPath(f"{status}: {message}; is the URL right?")
     failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else NotARegistry)
     return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
 

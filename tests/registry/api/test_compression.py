@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 
+from httpd.auth import CALLER, Caller
 from registry.api.representation import Answers
 from registry.responses.compression import STEP_BYTES, Compression
 from registry.responses.encoding import WholeBody
@@ -28,6 +29,7 @@ async def fetch(
     answers = Answers(slices=TimeSlices(), readers=readers)
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        request[CALLER] = Caller("reader", frozenset({"read"}))
         async with answers.reading(request) as reader:
             return await answers.respond(request, reader, body, vary="Accept-Encoding")
 
