@@ -225,6 +225,7 @@ def test_the_host_in_listen_may_change_while_the_port_stays(host: SystemdHost) -
 
 def test_a_socket_unit_may_listen_but_nowhere_else_than_the_settings_say(host: SystemdHost) -> None:
     unit = "/run/systemd/system/rollcall-registry.socket"
+    host.run("systemctl stop rollcall-agent")  # its heartbeat would start the registry
     host.run("systemctl stop rollcall-registry")
     host.run(f"printf '[Socket]\\nListenStream=127.0.0.1:7655\\n' >{unit}")
     host.run("systemctl daemon-reload; systemctl start rollcall-registry.socket")
