@@ -172,8 +172,8 @@ def _denied(denied: Denied) -> Iterable[Finding]:
     """
     if denied.rejected:
         text = (
-            f"{counted(denied.rejected, 'host')} in `nodes.denied` reported in the last hour, and"
-            " was rejected with 403: the registry's log has names and addresses"
+            f"{counted(denied.rejected, 'host')} in `nodes.denied` reported in the last hour, each"
+            " rejected with 403: the registry's log has names and addresses"
         )
         yield Finding("warning", "denied", text)
     elif denied.patterns:

@@ -114,7 +114,7 @@ async def test_what_is_no_page_or_too_much_is_400(
 
 
 async def total(registry: InProcessRegistry, query: str) -> str | None:
-    """Return the number that a page tells of all pages."""
+    """Return the total that a page shows."""
     answer = await registry.ask("GET", f"/nodes?{query}&limit=2&total=true")
     assert answer.status == 200, answer.body
     return answer.headers.get("Rollcall-Total")

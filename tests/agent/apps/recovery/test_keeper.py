@@ -181,7 +181,7 @@ class PartlyBrokenEngine(FakeEngine):
 
     async def stopped_at(self, container_id: str) -> float | None:
         if self.state.containers[container_id].name == self.broken:
-            raise EngineRefused("no stop is told")
+            raise EngineRefused("the stop is not known")
         return await super().stopped_at(container_id)
 
 
@@ -200,7 +200,7 @@ async def test_an_error_of_one_app_keeps_no_other_from_being_started(tmp_path: P
 
         assert (await apps.get("broken")).state == "exited"
         reasons = {each["reason"] for each in log.entries if "not compared" in each["event"]}
-        assert reasons == {"no stop is told"}
+        assert reasons == {"the stop is not known"}
 
 
 @pytest.mark.slow
