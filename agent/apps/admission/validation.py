@@ -16,8 +16,8 @@ from registry.message import label_error
 APP_NAME = re.compile(APP_NAME_PATTERN)
 # Without a dot or a port, the first part is no server but a part of the path, for most engines.
 IMAGE_SERVER = (
-    r"(?:(?=[^/]*[.:][^/]*/|localhost/)"
-    r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+    r"(?:(?:localhost|[a-zA-Z0-9][a-zA-Z0-9-]*\.[a-zA-Z0-9.-]*[a-zA-Z0-9]"
+    r"|[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?:[0-9]{1,5})/)?"
 )
 IMAGE_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 IMAGE_REFERENCE = re.compile(
