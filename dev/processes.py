@@ -47,12 +47,15 @@ def describe_exit(status: int) -> str:
 def with_network(command: Sequence[str]) -> list[str]:
     """Return a command that runs this one in the network and mounts that the tests began in.
 
-    An isolated worker has no network but its own loopback. The command begins in the folder ``/``.
+    An isolated worker has no network but its own loopback, and no certificate authorities. The
+    command begins in the folder ``/``.
     """
     if "ROLLCALL_ISOLATED" not in os.environ:
         return list(command)
     opened = f"/proc/{os.getpid()}/fd"
-    return ["nsenter", f"--net={opened}/8", f"--mount={opened}/9", *command]
+    authorities = os.environ.get("ROLLCALL_SSL_CERT_FILE")
+    environment = f"SSL_CERT_FILE={authorities}" if authorities else "--unset=SSL_CERT_FILE"
+    return ["env", environment, "nsenter", f"--net={opened}/8", f"--mount={opened}/9", *command]
 
 
 def user_name() -> str:

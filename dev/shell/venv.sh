@@ -35,4 +35,5 @@ pip=".venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-in
 for lock in "$@"; do
     $pip --require-hashes --no-build-isolation -r "$lock"
 done
-$pip --no-deps --no-build-isolation --no-index --editable .
+# A line with this folder instead of a finder for each package, which is half the time of a start.
+$pip --no-deps --no-build-isolation --no-index --config-settings editable_mode=compat --editable .
