@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.store.conformance import CHECKS, Check, Place
 from registry.store.jetstream.backend import JetStreamBackend
-from registry.store.shared_conformance import SHARED_CHECKS
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.servers import OLDEST_PROGRAM, NatsCluster
+from tests.support.registry.stores.conformance import CHECKS, Check, Place
 from tests.support.registry.stores.memory_store import MemoryPlace
+from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
 from tests.support.registry.stores.sqlite_store import Batches
 
 

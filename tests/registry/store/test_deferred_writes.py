@@ -5,8 +5,8 @@ import itertools
 
 from registry.errors import StoreUnavailable
 from registry.nodes.directory.directory import Entry
-from registry.store.conformance import Clock
 from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
+from tests.support.registry.stores.conformance import Clock
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.registry.stores.sqlite_store import ignore, row
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.conformance import touch
 from registry.store.copying import copy
 from registry.store.protocol import CopySource, CopyTarget, Snapshot, StoreBackend, StoreName
 from registry.store.sqlite.backend import SqliteBackend
+from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.copies import Copy, ignore_text
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.registry.stores.used_stores import (

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 
 from registry.store.clock import AgeClock
-from registry.store.conformance import Followed
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.store import JetStreamStore
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import Followed
 from tests.support.registry.stores.sqlite_store import Batches
 from tests.support.waiting import async_until
 

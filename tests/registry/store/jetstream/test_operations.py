@@ -9,7 +9,6 @@ import pytest
 
 from registry.errors import StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
-from registry.store.conformance import Outcomes, node
 from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.format.messages import node_value
@@ -18,6 +17,7 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.write import Write
 from registry.store.protocol import Heard
 from tests.support.registry.nats.buckets import Parts
+from tests.support.registry.stores.conformance import Outcomes, node
 
 
 class Conflicting(Publisher):

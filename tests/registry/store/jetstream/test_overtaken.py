@@ -9,7 +9,6 @@ import pytest
 from nats.aio.msg import Msg
 
 from registry.errors import TooManyConflicts
-from registry.store.conformance import node
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import find_bucket, open_bucket, stream_of
 from registry.store.jetstream.connection.bucket_address import BucketAddress
@@ -18,9 +17,10 @@ from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.format.messages import EXPECTED, node_value
 from registry.store.jetstream.operations import Operation
 from registry.store.options import NatsLogin
-from registry.store.shared_conformance import numbered
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import node
+from tests.support.registry.stores.shared_conformance import numbered
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,6 @@ from nats.aio.msg import Msg
 
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
-from registry.store.conformance import Outcomes, node
 from registry.store.jetstream.connection.link import Link
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.operations import NodeOperations, Operation, Revisions
@@ -25,6 +24,7 @@ from registry.store.jetstream.publisher import (
 from registry.store.jetstream.write import Write
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.load.large_fleet import MeasuredLoop
+from tests.support.registry.stores.conformance import Outcomes, node
 
 SECONDS = 30
 MANY = 3000

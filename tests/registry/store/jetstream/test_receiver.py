@@ -2,7 +2,6 @@
 
 import pytest
 
-from registry.store.conformance import DOCUMENT, node
 from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.copying.contents import BucketContents
 from registry.store.jetstream.format.messages import (
@@ -17,8 +16,9 @@ from registry.store.jetstream.format.messages import (
     node_value,
 )
 from registry.store.protocol import HeardBefore
-from registry.store.shared_conformance import numbered
 from tests.support.registry.nats.buckets import Parts
+from tests.support.registry.stores.conformance import DOCUMENT, node
+from tests.support.registry.stores.shared_conformance import numbered
 
 HEARD_AT = 7
 HEARD = ("a", HEARD_AT, "192.0.2.7")

@@ -4,7 +4,6 @@ import asyncio
 
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
-from registry.store.conformance import Clock, Followed, node
 from registry.store.finishing import Finishing
 from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.format.ages import CHUNK_NODES, Rings, Uptime
@@ -14,6 +13,7 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.reports import Reports
 from registry.store.jetstream.write import Write
 from registry.store.protocol import HeardBefore
+from tests.support.registry.stores.conformance import Clock, Followed, node
 
 HOSTS = [f"h{number:04}" for number in range(CHUNK_NODES + 1)]
 AGE = 7.0

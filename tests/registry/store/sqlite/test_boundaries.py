@@ -18,12 +18,12 @@ from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.conformance import Followed, touched
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import NO_LIMITS, ManualClocks
+from tests.support.registry.stores.conformance import Followed, touched
 from tests.support.registry.stores.sqlite_store import ignore, open_store, row
 from tests.support.run.release import some_of
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.store.conformance import Followed, TouchedNode, touch, touched
 from registry.store.protocol import NAME_DIGEST_BYTES, HeardNode, Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
+from tests.support.registry.stores.conformance import Followed, TouchedNode, touch, touched
 from tests.support.registry.stores.sqlite_store import (
     ignore,
     open_store,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.conformance import touch
 from registry.store.protocol import Row
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
+from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.sqlite_store import (
     EARLIER,
     WRITTEN,

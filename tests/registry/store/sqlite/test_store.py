@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError, StoreUnreachable
-from registry.store.conformance import touch
 from registry.store.sqlite import backups
 from registry.store.sqlite.batch import MAX_SHARED_DOCUMENT_BYTES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
+from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.sqlite_store import (
     DOCUMENT,
     Batches,

@@ -10,7 +10,6 @@ from pathlib import Path
 from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
-from registry.store.conformance import Followed
 from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import stream_of
@@ -23,6 +22,7 @@ from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import NodeStore, Restored, Row
 from tests.support.registry.load.load import value_of
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import Followed
 from tests.support.registry.stores.used_stores import used
 
 UNUSED_SECONDS = 60.0

@@ -9,8 +9,8 @@ import pytest
 
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
-from registry.store.conformance import Followed
 from registry.store.protocol import NodeStore, Row, StoreBackend
+from tests.support.registry.stores.conformance import Followed
 from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 
 OTHER = b'{"labels":["b"],"kv":{"c":"d"}}'

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.conformance import CHECKS, Check
 from registry.store.options import NatsLogin, NatsOptions
-from registry.store.shared_conformance import SHARED_CHECKS
 from tests.support.daemons import Daemons, FreePort
 from tests.support.registry.nats.accounts import Operator, credentials
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.permissions import LEAST, SYSTEM
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import CHECKS, Check
+from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
 from tests.support.registry.stores.sqlite_store import Batches
 
 pytestmark = pytest.mark.real

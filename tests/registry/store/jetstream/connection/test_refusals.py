@@ -3,9 +3,9 @@
 import pytest
 
 from registry.errors import StoreUnreachable
-from registry.store.conformance import Outcomes, node
 from tests.support.registry.nats.buckets import edit_bucket, open_bucket
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import Outcomes, node
 
 pytestmark = pytest.mark.real
 

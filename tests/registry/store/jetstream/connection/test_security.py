@@ -13,12 +13,10 @@ import nkeys
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.conformance import CHECKS, Check
 from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
-from registry.store.shared_conformance import SHARED_CHECKS
 from registry.store.sqlite.backend import SqliteBackend
 from registry.tls import client_context
 from tests.support.certificates import Authority
@@ -26,7 +24,9 @@ from tests.support.daemons import FreePort
 from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
 from tests.support.registry.nats.permissions import LEAST, PERMISSIONS
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import CHECKS, Check
 from tests.support.registry.stores.copies import Copy
+from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
 from tests.support.registry.stores.sqlite_store import Batches, fill, hostnames_of, ignore, row
 from tests.support.waiting import async_until
 

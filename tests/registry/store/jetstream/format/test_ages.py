@@ -8,7 +8,6 @@ import pytest
 
 from registry.nodes.directory.directory import Entry
 from registry.store.clock import AgeClock
-from registry.store.conformance import Clock, Followed, touch
 from registry.store.deferred_writes import DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
@@ -18,6 +17,7 @@ from registry.store.options import NatsLogin
 from registry.store.protocol import HeardBefore, NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import Clock, Followed, touch
 from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 from tests.support.waiting import async_until
 

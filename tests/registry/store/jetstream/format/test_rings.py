@@ -1,8 +1,8 @@
 """The count by which ages are kept, and which registries have in common."""
 
 from registry.store.clock import AgeClock
-from registry.store.conformance import Clock
 from registry.store.jetstream.format.ages import Uptime
+from tests.support.registry.stores.conformance import Clock
 
 DAY = 86_400.0
 

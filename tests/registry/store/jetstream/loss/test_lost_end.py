@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.conformance import node
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import find_bucket
 from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.messages import node_value
 from registry.store.options import NatsLogin
 from registry.store.protocol import Row
-from registry.store.shared_conformance import OpenedStore, numbered
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
+from tests.support.registry.stores.conformance import node
+from tests.support.registry.stores.shared_conformance import OpenedStore, numbered
 from tests.support.registry.stores.sqlite_store import Batches
 from tests.support.waiting import async_until
 

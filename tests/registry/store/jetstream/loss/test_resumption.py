@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from registry.store.conformance import node
 from registry.store.jetstream.connection.bucket import BucketState
 from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.connection.link import NoConnection
 from registry.store.jetstream.format.messages import HeardNodes, encode, node_value
 from registry.store.jetstream.resumption import BELIEVE_LOSS_AFTER_SECONDS, Resumption
-from registry.store.shared_conformance import numbered
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import Parts
+from tests.support.registry.stores.conformance import node
+from tests.support.registry.stores.shared_conformance import numbered
 
 
 def bucket(last: int) -> BucketState:

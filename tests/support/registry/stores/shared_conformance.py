@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from registry.store.clock import AgeClock
-from registry.store.conformance import (
+from registry.store.protocol import Guard, Row
+from tests.support.registry.stores.conformance import (
     DOCUMENT,
     Check,
     Clock,
@@ -15,7 +16,6 @@ from registry.store.conformance import (
     stored,
     touch,
 )
-from registry.store.protocol import Guard, Row
 
 LOOK_SECONDS = 0.01
 MAX_LOOKS = 6000
