@@ -1,14 +1,13 @@
 """What an operator does beside running the daemon: host keys, backups, copies, deletions."""
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from config.load import ConfigError
+from registry.errors import StoreOpenError
 from registry.message import normalise_hostname
 from registry.settings import RegistryConfiguration
-from registry.store import copying
 
 
 def node_key(configuration: RegistryConfiguration, hostname: str) -> None:
@@ -60,13 +59,16 @@ def check(configuration: RegistryConfiguration) -> None:
 
 
 def copy(configuration: RegistryConfiguration, source: str, target: str) -> None:
-    """Move all nodes from one store to another, and wait until no registry uses the first.
+    """Copy all nodes of a store that no registry uses into another one.
 
     Raises StoreOpenError; ConfigError, if a URL names no store.
     """
     old, new = configuration.store_at(source), configuration.store_at(target)
-    nodes = asyncio.run(copying.copy(old, new, _print))
-    _print(f"{new}: {nodes} nodes, all that {old} had; use it from now on, as `store: {target}`")
+    if str(old) == str(new):
+        raise StoreOpenError(f"{old} cannot be copied into itself: name another store")
+    nodes = old.snapshot()
+    new.fill(nodes)
+    _print(f"{new}: {len(nodes)} nodes, all that {old} has; use it as `store: {target}`")
 
 
 def warn(configuration: RegistryConfiguration) -> None:
@@ -78,4 +80,3 @@ def warn(configuration: RegistryConfiguration) -> None:
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

@@ -20,13 +20,11 @@ DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = WRONG_RELEASE = 2  # systemd does not try again: it would not help
 INTERRUPTED = 130
 STARTUP_ERRORS = (StoreOpenError, ListenError)
-COPY = """Move all nodes to another store: copy them, follow changes until no registry uses FROM,
-compare both, let registries refuse FROM, and end. FROM and TO are URLs as in the setting `store`;
-the settings' section `nats` is used for both. TO has no nodes yet, is an unfinished copy of FROM,
-which is continued, or was moved itself. Registries refuse an unfinished copy. Exit status: 0 if TO
-holds exactly what FROM held, 1 if not (the message says why; after a fault of a server or disk, run
-it again to continue), 2 if the settings or a URL are wrong or this release does not know the
-version of a store, 130 after Ctrl-C (run it again to continue)."""
+COPY = """Copy all nodes of FROM, a store that no registry uses, to TO, a store without nodes. Both
+are URLs as in the setting `store`; the settings' section `nats` is used for both. FROM stays as it
+is. A registry that starts on TO warms up. Exit status: 0 if TO has all nodes, 1 if not (the message
+says why), 2 if the settings or a URL are wrong or this release does not know the version of a
+store, 130 after Ctrl-C (run it again)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,9 +103,9 @@ def command_line() -> CommandLine:
     command("restore", "put a backup in the store's place, while no registry runs").add_argument(
         "file", type=Path
     )
-    copying = command("copy", "move all nodes to another store, also while the registry runs", COPY)
-    copying.add_argument("source", metavar="FROM", help="the store that registries use")
-    copying.add_argument("target", metavar="TO", help="the store that they are to use then")
+    copying = command("copy", "copy all nodes to another store, while no registry runs", COPY)
+    copying.add_argument("source", metavar="FROM", help="the store that has the nodes")
+    copying.add_argument("target", metavar="TO", help="the store that is to have them")
     command("check", "check the settings and each row of the store")
     command("delete", "delete nodes; from a file, while no registry runs").add_argument(
         "hosts", nargs="+", metavar="host"

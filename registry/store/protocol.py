@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -279,82 +278,7 @@ class Restored(NamedTuple):
     kept: str | None
 
 
-class Snapshot(NamedTuple):
-    """All nodes of a store at one moment, sorted by hostname.
-
-    `uptime` is for how many seconds registries have run on it; `continues` is as in NodeStore.
-    """
-
-    rows: Sequence[Row]
-    uptime: float
-    continues: bool
-
-
-class StoreName(NamedTuple):
-    """What messages call a store, and what tells it from any other one, however it is called."""
-
-    text: str
-    identity: str
-
-
-class CopySource(Protocol):
-    """The store from which a copy is made, while registries may use it. Raises StoreOpenError.
-
-    `was_moved` is whether a copy of it was complete already, or nearly.
-    """
-
-    name: StoreName
-    was_moved: bool
-
-    async def users(self) -> int:
-        """Return how many registries use the store, or did so some seconds ago."""
-
-    async def take(self, target: StoreName) -> bool:
-        """Keep registries from the store if none uses it; return whether none does.
-
-        Unless `retire` follows, that ends with the copy. A store that was moved to another one than
-        `target` is refused.
-        """
-
-    async def snapshot(self) -> Snapshot:
-        """Return all nodes as they are now; once the store is taken, these are the last ones."""
-
-    async def retire(self) -> None:
-        """Let registries refuse the store for good: it has moved. It was taken before."""
-
-
-class CopyTarget(Protocol):
-    """The store into which a copy is made, which no registry uses. Raises StoreOpenError."""
-
-    name: StoreName
-
-    async def write(self, snapshot: Snapshot, *, final: bool) -> None:
-        """Make the store hold these nodes. Without `final`, their ages may be left out.
-
-        With `final` the store holds exactly this snapshot, read back and compared.
-        """
-
-    async def complete(self, snapshot: Snapshot) -> None:
-        """Let registries use the store, durably. It holds the snapshot."""
-
-
-class CopyBackend(Protocol):
-    """A place for nodes, as a copy needs it. `str()` returns what messages call it."""
-
-    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
-        """Return the store as one to copy from. Raises StoreOpenError."""
-
-    def copy_target(
-        self, source: StoreName, *, resume: bool
-    ) -> AbstractAsyncContextManager[CopyTarget]:
-        """Return the store as one to copy into, marked as an unfinished copy of `source`.
-
-        It has no nodes, was moved away, or is an unfinished copy of `source`, which is continued.
-        With `resume`, only an unfinished copy will do. Raises StoreOpenError.
-        """
-
-
-class StoreBackend(CopyBackend, Protocol):
+class StoreBackend(Protocol):
     """A place for nodes, which a URL names: how the daemon and the commands reach its store.
 
     `str()` returns what messages call it, such as a path.
@@ -392,4 +316,16 @@ class StoreBackend(CopyBackend, Protocol):
         """Replace the store by a backup; what was there before is kept under another name.
 
         At any moment there is a whole store. Raises StoreOpenError, also if it is in use.
+        """
+
+    def snapshot(self) -> list[Row]:
+        """Return all nodes, sorted by hostname, with their ages.
+
+        Raises StoreOpenError, also if a registry uses the store.
+        """
+
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Make a store of these nodes; registries that start on it warm up.
+
+        Raises StoreOpenError, also if the store is in use or holds other nodes.
         """

@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self
 
 from registry.store.clock import AgeClock
 from registry.store.jetstream import offline
 from registry.store.jetstream.connection.bucket_address import BucketAddress
-from registry.store.jetstream.copying.source import bucket_source
-from registry.store.jetstream.copying.target import bucket_target
 from registry.store.jetstream.store import JetStreamStore
 from registry.store.options import NatsOptions
-from registry.store.protocol import CopySource, CopyTarget, NodeStore, Observe, Restored, StoreName
+from registry.store.protocol import NodeStore, Observe, Restored, Row
 
 
 class JetStreamBackend:
@@ -60,12 +57,10 @@ class JetStreamBackend:
         """Replace all nodes by those of a backup. Raises StoreOpenError."""
         return asyncio.run(offline.restore(self._place, file))
 
-    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
-        """Return the bucket as one to copy from. Raises StoreOpenError."""
-        return bucket_source(self._place)
+    def snapshot(self) -> list[Row]:
+        """Return all nodes of a bucket that no registry uses. Raises StoreOpenError."""
+        return asyncio.run(offline.snapshot(self._place))
 
-    def copy_target(
-        self, source: StoreName, *, resume: bool
-    ) -> AbstractAsyncContextManager[CopyTarget]:
-        """Return the bucket as one to copy into. Raises StoreOpenError."""
-        return bucket_target(self._place, source, resume=resume)
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Put these nodes into a bucket that holds no others. Raises StoreOpenError."""
+        asyncio.run(offline.fill(self._place, rows))

@@ -1,10 +1,10 @@
-"""What the commands do with a bucket: check, backup, delete, restore."""
+"""What the commands do with a bucket: check, backup, delete, restore, copy."""
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.delivery import Delivery, Message
 from registry.store.jetstream.connection.link import NoConnection, connected
-from registry.store.jetstream.copying.source import bucket_source, make_usable
+from registry.store.jetstream.format.loading import LoadedNodes
 from registry.store.jetstream.format.messages import (
     FORMAT,
     NODE,
     Format,
     decode_format,
     decode_node,
+    decode_written,
     hostname_of,
     is_deletion,
     row_of,
@@ -89,64 +90,118 @@ class _Unfollowed:
         return 0
 
 
-class _Check:
-    """What there is to say of a bucket, once all of its messages were taken."""
+class BucketContents:
+    """The nodes of a bucket, and how it is written; what no registry wrote is no node.
+
+    `faults` says why, by the hostname. `users` is how many registries use the bucket, or did so
+    some seconds ago.
+    """
 
     def __init__(self) -> None:
-        self.nodes: set[str] = set()
-        self.faults: list[str] = []
+        self.users = 0
         self.format = Format()
+        self.faults: dict[str, str] = {}
+        self._sequences: dict[str, int] = {}
+        self._nodes = LoadedNodes(lambda hostname: self._sequences.get(hostname, 0))
+
+    def rows(self) -> list[Row]:
+        """Return all nodes, sorted, with their ages."""
+        return self._nodes.rows()
 
     def take(self, message: Message) -> None:
         """Take the next message."""
         if message.key == FORMAT:
             self.format = decode_format(message.data, message.headers)
         elif message.key.startswith(f"{NODE}."):
-            self._take_node(message)
+            self._take_node(message, hostname_of(message.key))
+        else:
+            with suppress(msgspec.MsgspecError):
+                self._saw(message)
+                self._nodes.heard(message)
 
-    def _take_node(self, message: Message) -> None:
-        hostname = hostname_of(message.key)
-        self.nodes.discard(hostname)
-        if is_deletion(message.headers):
-            return
+    def _take_node(self, message: Message, hostname: str) -> None:
+        self._sequences[hostname] = message.sequence
+        self.faults.pop(hostname, None)
+        self._nodes.deleted(hostname)
         try:
-            row_of(hostname, decode_node(message.data))
+            self._saw(message)
+            if not is_deletion(message.headers):
+                node = decode_node(message.data)
+                self._nodes.stored(row_of(hostname, node), node.uptime)
         except msgspec.MsgspecError as error:
-            self.faults.append(f"{hostname!a} ({error})")
-        self.nodes.add(hostname)
+            self.faults[hostname] = str(error)
+
+    def _saw(self, message: Message) -> None:
+        self._nodes.uptime = max(self._nodes.uptime, decode_written(message.data).uptime)
 
 
-async def check(place: BucketAddress) -> int | None:
-    """Return how many nodes a bucket has, None if there is none. Raises StoreOpenError."""
-    found = _Check()
+async def read(place: BucketAddress) -> BucketContents | None:
+    """Read a bucket, which registries may use; None if there is none. Raises StoreOpenError."""
+    contents = BucketContents()
     try:
         async with connected(place.servers, place.options.login) as link:
-            if await find_bucket(JetStreamApi(link), place.bucket) is None:
+            state = await find_bucket(JetStreamApi(link), place.bucket)
+            if state is None:
                 return None
-            delivery = Delivery(link, place.bucket, found.take)
+            contents.users = state.consumers
+            delivery = Delivery(link, place.bucket, contents.take)
             await delivery.begin(1)
             await delivery.until_caught_up()
             await delivery.end()
     except NoConnection as error:
         raise StoreOpenError(f"{place} cannot be reached: {error}") from error
-    found.format.require_usable(place)
+    contents.format.require_known(place)
+    return contents
+
+
+async def check(place: BucketAddress) -> int | None:
+    """Return how many nodes a bucket has, None if there is none. Raises StoreOpenError."""
+    found = await read(place)
+    if found is None:
+        return None
     if found.faults:
+        faults = ", ".join(f"{hostname!a} ({why})" for hostname, why in found.faults.items())
         raise StoreOpenError(
-            f"{place} holds what no registry wrote: {', '.join(found.faults)}; it is left as it is."
+            f"{place} holds what no registry wrote: {faults}; it is left as it is."
             " A registry ignores it, and puts the node back when its host reports"
         )
-    return len(found.nodes)
+    return len(found.rows())
 
 
 async def backup(place: BucketAddress, file: Path) -> int:
-    """Write all nodes to a new file, also of a bucket that was moved; return how many.
-
-    Raises StoreOpenError.
-    """
-    async with bucket_source(place) as source:
-        rows = (await source.snapshot()).rows
+    """Write all nodes to a new file; return how many. Raises StoreOpenError."""
+    found = await read(place)
+    if found is None:
+        raise _none(place)
+    rows = found.rows()
     write_backup(rows, file)
     return len(rows)
+
+
+async def snapshot(place: BucketAddress) -> list[Row]:
+    """Return all nodes with their ages. Raises StoreOpenError, also if a registry runs."""
+    found = await read(place)
+    if found is None:
+        raise _none(place)
+    _require_unused(place, found.users)
+    return found.rows()
+
+
+async def fill(place: BucketAddress, rows: Sequence[Row]) -> None:
+    """Put nodes into a bucket, and make it if there is none.
+
+    Raises StoreOpenError, also if a registry runs. The bucket may hold some of these nodes already,
+    as after this broke off, and no others.
+    """
+    found = await read(place)
+    if found is not None:
+        _require_unused(place, found.users)
+        wanted = {_ageless(row) for row in rows}
+        if not wanted.issuperset(map(_ageless, found.rows())):
+            raise StoreOpenError(
+                f"{place} holds other nodes; a copy replaces nothing: name another bucket"
+            )
+    await _replace(place, rows)
 
 
 async def delete(place: BucketAddress, hostnames: Sequence[str]) -> list[str]:
@@ -154,7 +209,8 @@ async def delete(place: BucketAddress, hostnames: Sequence[str]) -> list[str]:
 
     Raises StoreOpenError.
     """
-    await _require_bucket(place)
+    if await _state(place) is None:
+        raise _none(place)
     async with _opened(place) as (store, rows):
         known = {row.hostname for row in rows}
         deleted = [hostname for hostname in hostnames if hostname in known]
@@ -165,31 +221,40 @@ async def delete(place: BucketAddress, hostnames: Sequence[str]) -> list[str]:
 async def restore(place: BucketAddress, file: Path) -> Restored:
     """Replace all nodes by those of a backup; return how many, and what holds the ones before.
 
-    Raises StoreOpenError, also if a registry runs, or has begun before it was complete. If it
-    breaks off, it can be begun again: until it is complete, and for a warm-up after that,
-    registries withhold targets. A bucket that was moved, or is an unfinished copy, is used again.
+    Raises StoreOpenError, also if a registry runs, or has begun before it was complete.
     """
-    wanted = list(read_backup(file))
-    state = await _state(place)
-    _require_unused(place, state)
-    kept = None if state is None else _unused(file)
-    if kept is not None:
-        await make_usable(place, partial(write_backup, file=kept))
-    async with _opened(place) as (store, rows):
-        _require_unused(place, await _state(place), own=1)
+    wanted, kept = list(read_backup(file)), None
+    found = await read(place)
+    if found is not None:
+        _require_unused(place, found.users)
+        kept = _unused(file)
+        write_backup(found.rows(), kept)
+    await _replace(place, wanted)
+    return Restored(len(wanted), None if kept is None else str(kept))
+
+
+async def _replace(place: BucketAddress, rows: Sequence[Row]) -> None:
+    """Let a bucket hold these nodes and no others, and not as current.
+
+    If it breaks off, it can be begun again: until it is complete, and for a warm-up after that,
+    registries withhold targets. Raises StoreOpenError, also if a registry runs, or has begun before
+    it was complete.
+    """
+    async with _opened(place) as (store, held):
+        state = await _state(place)
+        _require_unused(place, 0 if state is None else state.consumers - 1)  # one is its own
         runs = {member.run for member in store.members}  # they have ended
         await store.withdraw()
-        names = {row.hostname for row in wanted}
-        gone = [row.hostname for row in rows if row.hostname not in names]
+        names = {row.hostname for row in rows}
+        gone = [row.hostname for row in held if row.hostname not in names]
         await _all(
             place,
             [
                 *[partial(store.delete, name, _ignore) for name in gone],
-                *[partial(store.put, row, _ignore) for row in wanted],
+                *[partial(store.put, row, _ignore) for row in rows],
             ],
         )
         _require_none_begun(place, store, runs)
-    return Restored(len(wanted), None if kept is None else str(kept))
 
 
 def write_backup(
@@ -248,15 +313,17 @@ async def _state(place: BucketAddress) -> BucketState | None:
         raise StoreOpenError(f"{place} cannot be reached: {error}") from error
 
 
-async def _require_bucket(place: BucketAddress) -> None:
-    if await _state(place) is None:
-        raise StoreOpenError(f"{place} does not exist")
+def _none(place: BucketAddress) -> StoreOpenError:
+    return StoreOpenError(f"{place} does not exist")
 
 
-def _require_unused(place: BucketAddress, state: BucketState | None, *, own: int = 0) -> None:
-    """Raise StoreOpenError if a bucket has more consumers than those of this command."""
-    if state is not None and state.consumers > own:
-        raise StoreOpenError(f"{place} is in use by a registry, or was some seconds ago")
+def _require_unused(place: BucketAddress, users: int) -> None:
+    """Raise StoreOpenError if registries use a bucket."""
+    if users > 0:
+        raise StoreOpenError(
+            f"{place} is in use by a registry, or was some seconds ago: stop each that uses it, and"
+            " wait for 10 s after one that was killed"
+        )
 
 
 def _require_none_begun(
@@ -306,6 +373,10 @@ def _unused(file: Path) -> Path:
         number += 1
         name = f"{file.name}.before-restore.{number}"
     return file.with_name(name)
+
+
+def _ageless(row: Row) -> Row:
+    return row._replace(age=0.0)
 
 
 def _ignore(_error: Exception | None) -> None:

@@ -170,7 +170,7 @@ class Receiver:
         self._operations.reached(message.sequence)
 
     def _reach(self, sequence: int) -> None:
-        if not self.format.refusal():
+        if self.format.is_known:
             self._publisher.reached(sequence)
         self.revisions.position = sequence
 
@@ -181,8 +181,8 @@ class Receiver:
             self._loaded.uptime = max(self._loaded.uptime, written.uptime)
         else:
             self._uptime.saw(written.uptime)
-        # What follows a mark that refuses registries may be missing where the nodes are copied to.
-        if self.format.refusal() or not self._publisher.is_own(written.by):
+        # A later release, which has marked the bucket with its format, may read this otherwise.
+        if not (self.format.is_known and self._publisher.is_own(written.by)):
             return False
         self.last_own = asyncio.get_running_loop().time()
         # Before `_on_own`, which resumes the clock if the store's age is 0: this delivery ends the

@@ -351,7 +351,7 @@ class JetStreamStore:
 
     def _require_format(self) -> None:
         """Raise StoreOpenError if the bucket is none for registries of this release."""
-        self._receiver.format.require_usable(self._place)
+        self._receiver.format.require_known(self._place)
 
     def _tick(self) -> None:
         self._require_format()

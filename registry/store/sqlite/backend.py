@@ -1,15 +1,13 @@
 """The place of a SQLite store: one file, with those of SQLite and a lock beside it."""
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self
 
 from config.server import missing_folder
 from registry.store.clock import AgeClock
-from registry.store.protocol import CopySource, CopyTarget, NodeStore, Observe, Restored, StoreName
+from registry.store.protocol import NodeStore, Observe, Restored, Row
 from registry.store.sqlite import backups, deletion
-from registry.store.sqlite.copying import file_source, file_target
 from registry.store.sqlite.database import check_no_orphaned_wal
 from registry.store.sqlite.store import SqliteStore
 
@@ -64,12 +62,10 @@ class SqliteBackend:
         """Put a backup in the place of the file. Raises StoreOpenError."""
         return backups.restore(file, self._path)
 
-    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
-        """Return the file as one to copy from. Raises StoreOpenError."""
-        return file_source(self._path)
+    def snapshot(self) -> list[Row]:
+        """Return all nodes of a file that no registry uses. Raises StoreOpenError."""
+        return backups.snapshot(self._path)
 
-    def copy_target(
-        self, source: StoreName, *, resume: bool
-    ) -> AbstractAsyncContextManager[CopyTarget]:
-        """Return the file as one to copy into. Raises StoreOpenError."""
-        return file_target(self._path, source, resume=resume)
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Make the file, with these nodes. Raises StoreOpenError, also if there is one."""
+        backups.fill(self._path, rows)

@@ -1,22 +1,22 @@
-"""Copies of the SQLite store: taken while it is in use, and put back."""
+"""Copies of the SQLite store: taken while it is in use, put back, or of another store."""
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from registry.errors import StoreOpenError
 from registry.store.files.durable import rename_durably
-from registry.store.protocol import Restored
+from registry.store.protocol import Restored, Row
 from registry.store.sqlite import stamp
+from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
-    APPLICATION_ID,
-    MOVED_ID,
     StoreLock,
     check_header,
+    check_no_orphaned_wal,
     connect,
-    set_application,
+    connect_locked,
     sibling,
     sqlite_errors,
     unused_name,
@@ -26,7 +26,6 @@ from registry.store.sqlite.schema import (
     SCHEMAS,
     check_structure,
     clear_generation,
-    clear_other_store,
     read_rows,
     read_version,
 )
@@ -50,11 +49,11 @@ def check(path: Path) -> int:
 def write_backup(path: Path, target: Path) -> int:
     """Write a consistent copy to a new file, whole or not at all; return the number of nodes.
 
-    A copy of a store that was moved is a store again. Raises StoreOpenError.
+    Raises StoreOpenError.
     """
     if target.exists():
         raise StoreOpenError(f"{target} exists; a backup replaces nothing")
-    check_header(path, allowed={APPLICATION_ID, MOVED_ID})
+    check_header(path)
     draft = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
         draft.unlink(missing_ok=True)
@@ -63,8 +62,6 @@ def write_backup(path: Path, target: Path) -> int:
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
             clear_generation(to)
-            clear_other_store(to)
-            set_application(to, APPLICATION_ID)
         nodes = check(draft)
         rename_durably(draft, target)
     except (OSError, sqlite3.Error) as error:
@@ -82,19 +79,17 @@ def restore(
     At any moment there is a whole store. Raises StoreOpenError, also if the store is in use.
     """
     check(backup)
-    lock = StoreLock(path)
     try:
-        fresh = sibling(path, ".restored")
-        fresh.unlink(missing_ok=True)
-        nodes = write_backup(backup, fresh)
-        inherit_owner(fresh, path)
-        stamp.remove(path)
-        kept = _keep_previous(path)
-        rename_durably(fresh, path)
+        with closing(StoreLock(path)):
+            fresh = sibling(path, ".restored")
+            fresh.unlink(missing_ok=True)
+            nodes = write_backup(backup, fresh)
+            inherit_owner(fresh, path)
+            stamp.remove(path)
+            kept = _keep_previous(path)
+            rename_durably(fresh, path)
     except OSError as error:
         raise StoreOpenError(f"{path} cannot be replaced: {error}") from error
-    finally:
-        lock.release()
     return Restored(nodes, None if kept is None else str(kept))
 
 
@@ -118,3 +113,29 @@ def _checkpoint(path: Path) -> None:
         check_header(path)
         with closing(connect(path, mode="rw")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+
+def snapshot(path: Path) -> list[Row]:
+    """Return all nodes with their ages, of a store or of a backup.
+
+    Raises StoreOpenError, also if the store is in use.
+    """
+    if not path.exists():
+        check_no_orphaned_wal(path)
+        raise StoreOpenError(f"{path} does not exist")
+    # A backup has no lock beside it: a registry makes that when it starts.
+    has_lock = sibling(path, ".lock").exists()
+    with closing(StoreLock(path)) if has_lock else nullcontext():
+        check_header(path)
+        with sqlite_errors(path), closing(connect_locked(path)) as connection:
+            check_structure(path, connection)
+            schema = SCHEMAS[read_version(path, connection, SCHEMAS) - 1]
+            return list(read_rows(path, connection, schema))
+
+
+def fill(path: Path, rows: Sequence[Row]) -> None:
+    """Make a store of these nodes, whole or not at all. Raises StoreOpenError if there is one."""
+    with closing(StoreLock(path)):
+        if path.exists():
+            raise StoreOpenError(f"{path} exists; a copy replaces nothing: name another file")
+        create(path, SCHEMAS, rows)

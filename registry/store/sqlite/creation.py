@@ -9,14 +9,15 @@ from pathlib import Path
 from httpd.host_metrics.write_ahead_log import is_full
 from registry.errors import StoreOpenError
 from registry.store.files.durable import rename_durably
+from registry.store.protocol import Row
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import check_no_orphaned_wal, connect
 from registry.store.sqlite.file_owner import inherit_owner
-from registry.store.sqlite.schema import Schema, migrate
+from registry.store.sqlite.schema import Schema, migrate, write_rows
 
 
-def create(path: Path, schemas: Sequence[Schema]) -> None:
-    """Create an empty store, whole or not at all. Raises StoreOpenError."""
+def create(path: Path, schemas: Sequence[Schema], rows: Sequence[Row] = ()) -> None:
+    """Create a store of these nodes, whole or not at all. Raises StoreOpenError."""
     check_no_orphaned_wal(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -26,6 +27,7 @@ def create(path: Path, schemas: Sequence[Schema]) -> None:
         inherit_owner(draft, path)
         with closing(connect(draft, mode="rw")) as connection:
             migrate(connection, 0, schemas)
+            write_rows(connection, rows)
             connection.execute("PRAGMA journal_mode = WAL")
         rename_durably(draft, path)
     except (OSError, sqlite3.Error) as error:

@@ -3,8 +3,8 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Container, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,10 +16,9 @@ from registry.errors import StoreOpenError
 from registry.store.sqlite.file_owner import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
-# Registries of every release refuse files with these ids.
-UNFINISHED_ID, MOVED_ID = 0x524F4C43, 0x524F4C4D
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
+APPLICATION_ID_BYTES = slice(68, 72)
 WRITE_VERSION_OFFSET, WRITE_VERSION_LOG = 18, 2
 REMEDY = (
     "it is left as it is; restore a backup (rollcall-registry restore FILE), or move the file away"
@@ -27,13 +26,6 @@ REMEDY = (
     " as they report"
 )
 NOT_PERMITTED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
-WHY_UNUSED = {
-    UNFINISHED_ID: "is an unfinished copy of another store: wait until `rollcall-registry copy` has"
-    " ended, or run it again if it broke off",
-    MOVED_ID: "was moved by `rollcall-registry copy`: name the store that has its nodes as `store`,"
-    " or copy that one back",
-}
-
 
 # The device and the number of the file of a store, and of that of its log.
 Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
@@ -64,10 +56,10 @@ class StoreLock:
         except OSError as error:
             self._file.close()
             raise StoreInUse(
-                f"{path} is in use by another process (a registry, or `rollcall-registry copy`)"
+                f"{path} is in use by another process, such as a registry: stop it first"
             ) from error
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Release the lock."""
         self._file.close()
 
@@ -116,29 +108,11 @@ def _connect(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def check_header(path: Path, *, allowed: Container[int] = (APPLICATION_ID,)) -> None:
-    """Raise StoreOpenError if a file is no store, or not one whose application id is allowed.
+def check_header(path: Path) -> None:
+    """Raise StoreOpenError if a file is no store of a registry.
 
     Its schema version is not to be read from here: the newest may be in the log.
     """
-    check_application(path, read_application(path), allowed=allowed)
-
-
-def check_application(
-    path: Path, application: int, *, allowed: Container[int] = (APPLICATION_ID,)
-) -> None:
-    """Raise StoreOpenError if an application id is none that is allowed."""
-    if application in WHY_UNUSED and application not in allowed:
-        raise StoreOpenError(f"{path} {WHY_UNUSED[application]}")
-    if application not in allowed:
-        raise StoreOpenError(
-            f"{path} is a database of another program; it is left as it is:"
-            " name another file as `store`"
-        )
-
-
-def read_application(path: Path) -> int:
-    """Return the application id of a file. Raises StoreOpenError if it is no database."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -146,17 +120,11 @@ def read_application(path: Path) -> int:
         raise StoreOpenError(f"{path} cannot be read: {error.strerror}") from error
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         raise StoreOpenError(f"{path} is not a SQLite database; {REMEDY}")
-    return int.from_bytes(header[68:72], "big")
-
-
-def roll_back_journal(path: Path) -> None:
-    """Undo a killed transaction that has a rollback journal: before that, the header is not valid.
-
-    The caller holds the lock of the file.
-    """
-    if sibling(path, "-journal").exists():
-        with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:
-            connection.execute("PRAGMA application_id").fetchone()
+    if int.from_bytes(header[APPLICATION_ID_BYTES], "big") != APPLICATION_ID:
+        raise StoreOpenError(
+            f"{path} is a database of another program; it is left as it is:"
+            " name another file as `store`"
+        )
 
 
 @contextmanager
@@ -207,11 +175,6 @@ def check_no_orphaned_wal(path: Path) -> None:
             f"{path} does not exist, but its log {wal} does, and may hold changes that are nowhere"
             f" else; put {path} back beside it, or move {wal} away too"
         )
-
-
-def set_application(connection: sqlite3.Connection, application: int) -> None:
-    """Write the application id, in the transaction that is open, if one is."""
-    connection.execute(f"PRAGMA application_id = {application}").close()
 
 
 def unused_name(path: Path, suffix: str) -> Path:

@@ -24,8 +24,7 @@ def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
     if not path.exists():
         check_no_orphaned_wal(path)
         raise StoreOpenError(f"{path} does not exist")
-    lock = StoreLock(path)
-    try:
+    with closing(StoreLock(path)):
         check_header(path)
         with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:
             schema = SCHEMAS[read_version(path, connection, SCHEMAS) - 1]
@@ -39,6 +38,4 @@ def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
                     deleted.append(hostname)
             connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
             connection.execute("COMMIT")
-    finally:
-        lock.release()
     return deleted

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.store.protocol import Row, StoreName, name_digest
+from registry.store.protocol import Row, name_digest
 from registry.store.sqlite.database import (
     APPLICATION_ID,
     REMEDY,
@@ -234,22 +234,17 @@ def is_backup(path: Path) -> bool:
     return not writes_a_log(path)
 
 
-def read_other_store(connection: sqlite3.Connection) -> StoreName:
-    """Return from where an unfinished copy is copied, or to where a store was moved."""
-    (text, identity) = connection.execute("SELECT text, identity FROM other_store").fetchone()
-    return StoreName(text, identity)
-
-
-def write_other_store(connection: sqlite3.Connection, other: StoreName) -> None:
-    """Keep what `read_other_store` reads, in the transaction that is open, if one is."""
-    clear_other_store(connection)
-    connection.execute("CREATE TABLE other_store (text TEXT NOT NULL, identity TEXT NOT NULL)")
-    connection.execute("INSERT INTO other_store VALUES (?, ?)", other)
-
-
-def clear_other_store(connection: sqlite3.Connection) -> None:
-    """Forget the other store, in the transaction that is open, if one is."""
-    connection.execute("DROP TABLE IF EXISTS other_store").close()
+def write_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Write nodes to a store that has none, and whose uptime begins now."""
+    connection.execute("BEGIN").close()
+    connection.executemany(
+        "INSERT INTO node VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (name, document, checksum(name, document), last_update, -age, address)
+            for name, document, last_update, address, age, _ in rows
+        ],
+    ).close()
+    connection.execute("COMMIT").close()
 
 
 def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:

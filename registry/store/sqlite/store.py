@@ -32,7 +32,6 @@ from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     Files,
     StoreLock,
-    check_application,
     check_header,
     connect,
     connect_locked,
@@ -103,7 +102,7 @@ class SqliteStore:
         except StoreOpenError:
             if was_copied:
                 stamp.remove(path)
-            self._lock.release()
+            self._lock.close()
             raise
 
     async def load(self) -> list[Row]:
@@ -205,7 +204,7 @@ class SqliteStore:
             await self._commits.close()
         if self._connection is not None:
             await asyncio.to_thread(self._close)
-        self._lock.release()
+        self._lock.close()
 
     def _require_loaded(self) -> GroupCommit[Operation]:
         if self._commits is None:
@@ -263,9 +262,6 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, contents: Contents) -> None:
-        # What the header said may have been undone now: a copy was killed as it completed the file.
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        check_application(self._path, application)
         if self._version == 1:  # first of all: a change of the journal mode hides a backup
             self._write_stamp(UPGRADE if self._continues else NEVER)
         connection.execute("PRAGMA journal_mode = WAL")

@@ -4,7 +4,7 @@
 heard of without a change. `ages.RUN-BEGUN.NUMBER` say when each node was last heard of,
 `ages.begun` and `ages.complete` when all of these were begun and complete. `registry.current` says
 that what is stored is current. `registry.format` says how all of this is written, if it is not
-format 1, and whether registries may use it.
+format 1.
 
 Within a format, values may get more fields, and the bucket more kinds of keys: what a release does
 not know it ignores, and does not keep when it writes the value anew. The document of a node has no
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.errors import StoreOpenError, StoreVersionError
+from registry.errors import StoreVersionError
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.store.protocol import Heard, Row
 
@@ -101,16 +101,9 @@ class Current(Written, frozen=True, kw_only=True):
 
 
 class Format(Written, frozen=True, kw_only=True):
-    """How the bucket is written; ANOTHER_FORMAT if even that cannot be read.
-
-    `copied_from` is set while a copy fills the bucket, `moved_to` once another store is to take its
-    place. No registry uses it then. `identity` tells that other store from any other one.
-    """
+    """How the bucket is written; ANOTHER_FORMAT if even that cannot be read."""
 
     format: int = KNOWN_FORMAT
-    copied_from: str = ""
-    moved_to: str = ""
-    identity: str = ""
 
     @property
     def is_known(self) -> bool:
@@ -120,33 +113,11 @@ class Format(Written, frozen=True, kw_only=True):
     def require_known(self, place: object) -> None:
         """Raise StoreVersionError if this release cannot read what is in the bucket."""
         if not self.is_known:
-            raise StoreVersionError(f"{place} {self.refusal()}")
-
-    def require_usable(self, place: object) -> None:
-        """Raise StoreOpenError if no registry of this release may use the bucket."""
-        self.require_known(place)
-        if self.refusal():
-            raise StoreOpenError(f"{place} {self.refusal()}")
-
-    def refusal(self) -> str:
-        """Return why no registry of this release may use the bucket; empty if it may."""
-        if not self.is_known:
             shown = "another format" if self.format == ANOTHER_FORMAT else f"format {self.format}"
-            return (
-                f"is written in {shown}, this release knows format {KNOWN_FORMAT}: run the release"
-                " that wrote it, or a later one"
+            raise StoreVersionError(
+                f"{place} is written in {shown}, this release knows format {KNOWN_FORMAT}: run the"
+                " release that wrote it, or a later one"
             )
-        if self.copied_from:
-            return (
-                f"is an unfinished copy of {self.copied_from}: wait until `rollcall-registry copy`"
-                " has ended, or run it again if it broke off"
-            )
-        if self.moved_to:
-            return (
-                f"was moved, or is being moved, to {self.moved_to}: name that one as `store`, or"
-                " copy it back"
-            )
-        return ""
 
 
 encode = msgspec.json.Encoder().encode

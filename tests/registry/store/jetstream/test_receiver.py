@@ -3,7 +3,6 @@
 import pytest
 
 from registry.store.jetstream.connection.delivery import Message
-from registry.store.jetstream.copying.contents import BucketContents
 from registry.store.jetstream.format.messages import (
     FORMAT,
     Age,
@@ -15,6 +14,7 @@ from registry.store.jetstream.format.messages import (
     encode,
     node_value,
 )
+from registry.store.jetstream.offline import BucketContents
 from registry.store.protocol import HeardBefore
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.stores.conformance import DOCUMENT, node
@@ -131,18 +131,18 @@ async def test_what_was_heard_of_counts_for_the_node_as_it_was_then(
     seen: int, *, is_taken: bool
 ) -> None:
     messages = (stored(1, 1.0), stored(3, 3.0), heard(4, seen=seen))
-    running, starting, copying = Parts("b"), Parts("b", follow=False), BucketContents()
+    running, starting, command = Parts("b"), Parts("b", follow=False), BucketContents()
     for message in messages:
         running.receiver.receive(message)
         starting.receiver.receive(message)
-        copying.take(message)
+        command.take(message)
 
     assert (("heard", HEARD) in running.memory.received) == is_taken
-    for (row,) in (starting.receiver.take_rows(), copying.rows()):
+    for (row,) in (starting.receiver.take_rows(), command.rows()):
         assert (row.last_update == HEARD_AT) == is_taken
 
 
-async def test_nothing_is_confirmed_once_the_bucket_is_being_moved_until_it_is_not() -> None:
+async def test_nothing_is_confirmed_while_the_bucket_has_the_mark_of_another_format() -> None:
     parts = Parts("b")
 
     def confirmed(sequence: int) -> bool:
@@ -153,7 +153,7 @@ async def test_nothing_is_confirmed_once_the_bucket_is_being_moved_until_it_is_n
         return len(parts.confirmed) > before
 
     assert confirmed(1)
-    mark = encode(Format(by="copy-1", moved_to="elsewhere"))
+    mark = encode(Format(by="later-1", format=2))
     parts.receiver.receive(Message(2, FORMAT, mark, {}, 0))
     assert not confirmed(3)
     parts.receiver.receive(Message(4, FORMAT, b"", deletion_headers(), 0))

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from dev.waiting import until
 from registry.errors import StoreOpenError
@@ -13,8 +15,10 @@ from registry.store.clock import AgeClock
 from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import stream_of
+from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.ages import Rings, Uptime
+from registry.store.jetstream.offline import read
 from registry.store.jetstream.operations import NodeOperations, Revisions
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver
@@ -26,6 +30,7 @@ from tests.support.registry.stores.conformance import Followed
 from tests.support.registry.stores.used_stores import used
 
 UNUSED_SECONDS = 60.0
+T = TypeVar("T")
 
 
 def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
@@ -37,9 +42,11 @@ def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
 
 async def stored_values(url: str, options: NatsOptions) -> dict[str, str]:
     """Return the value of each node in a bucket, as a `Load` writes it. Raises StoreOpenError."""
-    async with backend_at(url, options).copy_source() as source:
-        rows = (await source.snapshot()).rows
-    return {row.hostname: value_of(json.loads(row.document)) for row in rows}
+    place = BucketAddress.from_url(url, options)
+    assert place is not None
+    found = await read(place)
+    assert found is not None
+    return {row.hostname: value_of(json.loads(row.document)) for row in found.rows()}
 
 
 async def edit_bucket(servers: NatsCluster, bucket: str, **settings: object) -> None:
@@ -86,15 +93,20 @@ async def open_bucket(
         yield opened
 
 
-def restored(backend: JetStreamBackend, file: Path) -> Restored:
-    """Restore a backup once the servers know that nobody uses the bucket any more."""
+def once_unused(act: Callable[[], T]) -> T:
+    """Return what a call returns once the servers know that nobody uses the bucket any more."""
 
-    def try_to_restore() -> Restored | None:
+    def try_to_act() -> tuple[T] | None:
         try:
-            return backend.restore(file)
+            return (act(),)
         except StoreOpenError as error:
             if "was some seconds ago" not in str(error):
                 raise
             return None
 
-    return until(try_to_restore, "restored", within=UNUSED_SECONDS)
+    return until(try_to_act, "the bucket is unused", within=UNUSED_SECONDS)[0]
+
+
+def restored(backend: JetStreamBackend, file: Path) -> Restored:
+    """Restore a backup once nobody uses the bucket any more."""
+    return once_unused(partial(backend.restore, file))

@@ -5,9 +5,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
-from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
 from registry.store.protocol import NodeStore, Row, StoreBackend
 from tests.support.registry.stores.conformance import Followed
@@ -56,10 +53,3 @@ async def fill(backend: StoreBackend, *hostnames: str) -> None:
 def ageless(rows: list[Row]) -> list[Row]:
     """Return nodes without their ages."""
     return [one._replace(age=0.0) for one in rows]
-
-
-async def refusal(backend: StoreBackend) -> str:
-    """Return why a registry does not start on a store."""
-    with pytest.raises(StoreOpenError) as caught:
-        await contents(backend)
-    return str(caught.value)

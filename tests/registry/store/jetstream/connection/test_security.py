@@ -17,17 +17,15 @@ from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
-from registry.store.sqlite.backend import SqliteBackend
 from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
-from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
+from tests.support.registry.nats.buckets import backend_at, once_unused, open_bucket, restored
 from tests.support.registry.nats.permissions import LEAST, PERMISSIONS
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.conformance import CHECKS, Check
-from tests.support.registry.stores.copies import Copy
 from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
-from tests.support.registry.stores.sqlite_store import Batches, fill, hostnames_of, ignore, row
+from tests.support.registry.stores.sqlite_store import Batches, hostnames_of, ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -192,19 +190,16 @@ async def test_the_least_permissions_are_enough_for_each_command(
         bucket = backend_at(servers.url(), replace(servers.options(), login=LOGIN))
         await asyncio.to_thread(use_each_command, bucket, tmp_path / "backup")
 
-        assert await Copy.of(bucket, SqliteBackend(tmp_path / "copy.db")) == 1
-        with pytest.raises(StoreOpenError, match="was moved"):
-            await asyncio.to_thread(bucket.check)
-        # It takes the mark away that the bucket was moved.
-        assert (await asyncio.to_thread(restored, bucket, tmp_path / "backup")).nodes == 1
-
 
 def use_each_command(bucket: JetStreamBackend, backup: Path) -> None:
-    """Use each command but `copy` on a bucket with one node, which it has again in the end."""
+    """Use each command on a bucket with one node, which it has again in the end."""
     assert bucket.check() == 1
     assert bucket.backup(backup) == 1
     assert bucket.delete(["a"]) == ["a"]
     assert restored(bucket, backup).nodes == 1
+    assert bucket.check() == 1
+    nodes = once_unused(bucket.snapshot)
+    once_unused(partial(bucket.fill, nodes))
     assert bucket.check() == 1
 
 
@@ -332,23 +327,11 @@ def test_secrets_are_not_shown() -> None:
     assert "c" * 20 not in repr(options)
 
 
-async def test_the_least_permissions_are_enough_for_copies(
-    tmp_path: Path, free_port: FreePort
-) -> None:
-    await fill(tmp_path / "store.db", "a")
-    files = [SqliteBackend(tmp_path / name) for name in ("store.db", "back.db")]
-    with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=USERS) as servers:
-        bucket = backend_at(servers.url(), replace(servers.options(), login=LOGIN))
-        assert await Copy.of(files[0], bucket) == 1
-        assert await Copy.of(bucket, files[1]) == 1
-
-
 async def test_a_copy_by_a_login_that_may_not_write_says_so(
     tmp_path: Path, free_port: FreePort
 ) -> None:
-    await fill(tmp_path / "store.db", "a")
     reader = USERS.replace('"$KV.rollcall.>"', "")
-    with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=reader) as servers:
+    with NatsCluster(folder=tmp_path, free_port=free_port, settings=reader) as servers:
         bucket = backend_at(servers.url(), replace(servers.options(), login=LOGIN))
         with pytest.raises(StoreOpenError, match=r"(?i)permissions violation"):
-            await Copy.of(SqliteBackend(tmp_path / "store.db"), bucket)
+            await asyncio.to_thread(bucket.fill, [row("a")])

@@ -11,16 +11,13 @@ from typing import NamedTuple
 import pytest
 
 from registry.errors import StoreOpenError, StoreUnavailable
-from registry.store.jetstream.connection.delivery import Delivery
 from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.messages import EXPECTED
 from registry.store.options import NatsLogin
 from registry.store.protocol import NodeStore
-from registry.store.sqlite.backend import SqliteBackend
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.stores.copies import Copy
-from tests.support.registry.stores.sqlite_store import fill, ignore, row
+from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -141,7 +138,6 @@ async def test_a_bucket_in_another_format_is_used_by_nothing(
     backend = backend_at(url, server.options())
     await asyncio.to_thread(backend.backup, tmp_path / "before")
     await write(url, {"registry.format": value})
-    await fill(tmp_path / "store.db", "a")
 
     with pytest.raises(
         StoreOpenError, match=r"is written in .*format.*, this release knows format 1"
@@ -153,14 +149,12 @@ async def test_a_bucket_in_another_format_is_used_by_nothing(
         partial(backend.backup, tmp_path / "backup"),
         partial(backend.restore, tmp_path / "before"),
         partial(backend.delete, ["b"]),
+        backend.snapshot,
+        partial(backend.fill, [row("b")]),
     ]
     for command in commands:
         with pytest.raises(StoreOpenError, match="this release knows format 1"):
             await asyncio.to_thread(command)
-    file = SqliteBackend(tmp_path / "store.db")
-    for source, target in ((backend, file), (file, backend)):
-        with pytest.raises(StoreOpenError, match="this release knows format 1"):
-            await Copy.of(source, target)
 
 
 async def test_a_registry_that_runs_writes_nothing_to_another_format(
@@ -180,29 +174,3 @@ async def test_a_registry_that_runs_writes_nothing_to_another_format(
         await store.put(row("d"), ignore)
     async with open_bucket(url, server.options()) as (_, rows):
         assert [one.hostname for one in rows] == ["b", "d"]
-
-
-async def test_a_copy_writes_nothing_to_a_bucket_while_registries_use_it(
-    server: NatsCluster, url: str, tmp_path: Path
-) -> None:
-    async with open_bucket(url, server.options()) as (store, _):
-        await store.put(row("b"), ignore)
-        copying = Copy(backend_at(url, server.options()), SqliteBackend(tmp_path / "target.db"))
-        await copying.follows()
-        await copying.cancel()
-        await store.put(row("c"), ignore)
-
-    assert {key.partition(".")[0] for key in await keys(url)} >= {"node", "heard"}
-    assert "registry.format" not in await keys(url)
-
-
-async def keys(url: str) -> set[str]:
-    """Return all keys of a bucket, also those that were removed a moment ago."""
-    server, _, bucket = url.rpartition("/")
-    found: set[str] = set()
-    async with connected([server], NatsLogin()) as link:
-        delivery = Delivery(link, bucket, lambda message: found.add(message.key))
-        await delivery.begin(1)
-        await delivery.until_caught_up()
-        await delivery.end()
-    return found

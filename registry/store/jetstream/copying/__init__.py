@@ -1,1 +1,0 @@
-"""Copies of all nodes out of a bucket and into one."""
