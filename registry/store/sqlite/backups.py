@@ -23,11 +23,10 @@ from registry.store.sqlite.database import (
 )
 from registry.store.sqlite.file_owner import inherit_owner
 from registry.store.sqlite.schema import (
-    SCHEMAS,
     check_structure,
-    clear_generation,
+    check_version,
     read_rows,
-    read_version,
+    write_generation,
 )
 
 
@@ -41,9 +40,9 @@ def check(path: Path) -> int:
     check_header(path)
     with sqlite_errors(path), closing(connect(path, mode="ro")) as connection:
         connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
-        version = read_version(path, connection, SCHEMAS)
+        check_version(path, connection)
         check_structure(path, connection)
-        return sum(1 for _ in read_rows(path, connection, SCHEMAS[version - 1]))
+        return sum(1 for _ in read_rows(path, connection))
 
 
 def write_backup(path: Path, target: Path) -> int:
@@ -59,9 +58,10 @@ def write_backup(path: Path, target: Path) -> int:
         draft.unlink(missing_ok=True)
         draft.touch(mode=0o600, exist_ok=False)
         with closing(connect(path, mode="ro")) as source, closing(connect(draft, mode="rw")) as to:
+            check_version(path, source)
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
-            clear_generation(to)
+            write_generation(to, "")  # it is no registry's own
         nodes = check(draft)
         rename_durably(draft, target)
     except (OSError, sqlite3.Error) as error:
@@ -128,9 +128,9 @@ def snapshot(path: Path) -> list[Row]:
     with closing(StoreLock(path)) if has_lock else nullcontext():
         check_header(path)
         with sqlite_errors(path), closing(connect_locked(path)) as connection:
+            check_version(path, connection)
             check_structure(path, connection)
-            schema = SCHEMAS[read_version(path, connection, SCHEMAS) - 1]
-            return list(read_rows(path, connection, schema))
+            return list(read_rows(path, connection))
 
 
 def fill(path: Path, rows: Sequence[Row]) -> None:
@@ -138,4 +138,4 @@ def fill(path: Path, rows: Sequence[Row]) -> None:
     with closing(StoreLock(path)):
         if path.exists():
             raise StoreOpenError(f"{path} exists; a copy replaces nothing: name another file")
-        create(path, SCHEMAS, rows)
+        create(path, rows)

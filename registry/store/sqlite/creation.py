@@ -13,10 +13,10 @@ from registry.store.protocol import Row
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import check_no_orphaned_wal, connect
 from registry.store.sqlite.file_owner import inherit_owner
-from registry.store.sqlite.schema import Schema, migrate, write_rows
+from registry.store.sqlite.schema import make
 
 
-def create(path: Path, schemas: Sequence[Schema], rows: Sequence[Row] = ()) -> None:
+def create(path: Path, rows: Sequence[Row] = ()) -> None:
     """Create a store of these nodes, whole or not at all. Raises StoreOpenError."""
     check_no_orphaned_wal(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -26,8 +26,7 @@ def create(path: Path, schemas: Sequence[Schema], rows: Sequence[Row] = ()) -> N
         draft.touch(mode=0o600, exist_ok=False)
         inherit_owner(draft, path)
         with closing(connect(draft, mode="rw")) as connection:
-            migrate(connection, 0, schemas)
-            write_rows(connection, rows)
+            make(connection, rows)
             connection.execute("PRAGMA journal_mode = WAL")
         rename_durably(draft, path)
     except (OSError, sqlite3.Error) as error:

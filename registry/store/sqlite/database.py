@@ -19,7 +19,6 @@ APPLICATION_ID = 0x524F4C4C
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
 APPLICATION_ID_BYTES = slice(68, 72)
-WRITE_VERSION_OFFSET, WRITE_VERSION_LOG = 18, 2
 REMEDY = (
     "it is left as it is; restore a backup (rollcall-registry restore FILE), or move the file away"
     " together with those beside it that end in -wal and -shm: then hosts are known again as soon"
@@ -159,12 +158,6 @@ def open_error(path: Path, error: sqlite3.Error) -> StoreOpenError:
 def error_name(error: sqlite3.Error) -> str:
     """Return SQLite's name of an error; errors of Python's sqlite3 itself have none."""
     return getattr(error, "sqlite_errorname", "")
-
-
-def writes_a_log(path: Path) -> bool:
-    """Return whether a file says that it is written through a log, as a running store's is."""
-    with path.open("rb") as file:
-        return file.read(HEADER_BYTES)[WRITE_VERSION_OFFSET] == WRITE_VERSION_LOG
 
 
 def check_no_orphaned_wal(path: Path) -> None:

@@ -12,14 +12,14 @@ from registry.store.sqlite.database import (
     connect,
     sqlite_errors,
 )
-from registry.store.sqlite.schema import SCHEMAS, read_uptime, read_version
+from registry.store.sqlite.schema import check_version
 
 
 def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
     """Delete nodes durably, all or none; return the hostnames that were known.
 
-    Works on a store of each schema and of any size, as no node is read. Raises StoreOpenError, also
-    if the store is in use.
+    Works on a store of any size, as no node is read. Raises StoreOpenError, also if the store is in
+    use.
     """
     if not path.exists():
         check_no_orphaned_wal(path)
@@ -27,15 +27,10 @@ def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
     with closing(StoreLock(path)):
         check_header(path)
         with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:
-            schema = SCHEMAS[read_version(path, connection, SCHEMAS) - 1]
+            check_version(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
-            uptime = read_uptime(connection, schema)
-            deleted = []
-            for hostname in hostnames:
-                rows = [connection.execute(each, [hostname]).rowcount for each in schema.delete]
-                if rows[0]:
-                    deleted.append(hostname)
-            connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
+            statement = "DELETE FROM node WHERE hostname = ?"
+            deleted = [name for name in hostnames if connection.execute(statement, [name]).rowcount]
             connection.execute("COMMIT")
     return deleted

@@ -21,7 +21,6 @@ import msgspec
 
 from registry.store.protocol import (
     NAME_DIGEST_BYTES,
-    HeardBefore,
     HeardNode,
     Row,
     SharedNodes,
@@ -85,7 +84,6 @@ class Contents(NamedTuple):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Times).decode
-_decode_json = msgspec.json.Decoder(list[HeardBefore]).decode
 
 
 class Repeated(NamedTuple):
@@ -282,18 +280,4 @@ def read_heard(rows: Iterable[tuple[float, bytes, bytes, int]]) -> dict[bytes, L
         ):
             if name not in latest:
                 latest[name] = (uptime - age, last_update, addresses.get(position))
-    return latest
-
-
-def read_json_log(rows: Iterable[tuple[float, str, int]]) -> dict[bytes, LatestHeard]:
-    """Return the same of a log of schema 3, whose rows have names and addresses, in JSON.
-
-    Raises ValueError for a damaged row.
-    """
-    latest: dict[bytes, LatestHeard] = {}
-    for uptime, text, checksum in rows:
-        if _checksum(uptime, text.encode()) != checksum:
-            raise ValueError("a row of the table heard_log")
-        for hostname, last_update, address, age in _decode_json(text):
-            latest.setdefault(name_digest(hostname), (uptime - age, last_update, address))
     return latest

@@ -17,15 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from registry.store.files.durable import rename_durably
-from registry.store.sqlite.database import sibling, writes_a_log
+from registry.store.sqlite.database import sibling
 from registry.store.sqlite.file_owner import inherit_owner
 
 SUFFIX = ".stamp"
-# A registry that upgrades its own store of schema 1, which has no generation, writes this first.
-# Until the store has one, any generation fits.
-UPGRADE = "upgrade"
-# What it writes if it finds that the store was copied in. No generation fits.
-NEVER = "never"
 # A copy that was made within these seconds before the registry ended cannot be recognised as one.
 INTERVAL_SECONDS = 5.0
 
@@ -36,10 +31,9 @@ class Mark(NamedTuple):
     generations: tuple[str, ...]
     uptime: int
 
-    def fits(self, generation: str | None, uptime: float) -> bool:
+    def fits(self, generation: str, uptime: float) -> bool:
         """Return whether a store of this generation and uptime is the one that was stamped."""
-        is_known = UPGRADE in self.generations or generation in self.generations
-        return is_known and uptime >= self.uptime
+        return generation in self.generations and uptime >= self.uptime
 
     def encoded(self) -> bytes:
         """Return the content of the file, which always has the same length for its generations."""
@@ -99,15 +93,3 @@ class Stamp:
 def remove(store: Path) -> None:
     """Remove the stamp of a store, since another file takes its place. Raises OSError."""
     sibling(store, SUFFIX).unlink(missing_ok=True)
-
-
-def is_own(store: Path, generation: str | None, uptime: float) -> bool:
-    """Return whether the stamp says that the last registry used this very file, and no copy of it.
-
-    A file of schema 1 has neither a generation nor a stamp; it is the registry's own if it writes a
-    log, which a backup does not.
-    """
-    mark = Stamp(store).read()
-    if mark is None:
-        return generation is None and writes_a_log(store)
-    return mark.fits(generation, uptime)

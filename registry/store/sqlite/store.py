@@ -26,7 +26,6 @@ from registry.store.protocol import (
     SharedNodes,
     StorePosition,
 )
-from registry.store.sqlite import stamp
 from registry.store.sqlite.batch import Batch, Operation, Touch, size_of
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
@@ -37,28 +36,23 @@ from registry.store.sqlite.database import (
     connect_locked,
     error_name,
     files_of,
-    sibling,
     sqlite_errors,
 )
 from registry.store.sqlite.heard_log import (
     MIN_ENTRIES,
-    Contents,
     Entries,
     HeardLog,
     Repetition,
     fold,
 )
 from registry.store.sqlite.schema import (
-    SCHEMAS,
-    Schema,
     check_structure,
-    migrate,
+    check_version,
     read_contents,
     read_generation,
-    read_version,
     write_generation,
 )
-from registry.store.sqlite.stamp import NEVER, UPGRADE, Mark, Stamp
+from registry.store.sqlite.stamp import Mark, Stamp
 
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 
@@ -72,13 +66,11 @@ class SqliteStore:
         path: Path,
         monotonic: Callable[[], float],
         observe: Observe,
-        schemas: Sequence[Schema] = SCHEMAS,
         min_log_entries: int = MIN_ENTRIES,
     ) -> None:
         self._path = path
         self._monotonic = monotonic
         self._observe = observe
-        self._schemas = schemas
         self._min_log_entries = min_log_entries
         self._commits: GroupCommit[Operation] | None = None
         self._connection: sqlite3.Connection | None = None
@@ -93,15 +85,12 @@ class SqliteStore:
         self._continues = False
         self._generation = ""
         self._uptime_stored = 0.0
-        was_copied = self._mark_copy()
         self._lock = StoreLock(path)
         try:
             if not path.exists():
-                create(path, schemas)
-            self._version = self._read_version()
+                create(path)
+            self._check_version()
         except StoreOpenError:
-            if was_copied:
-                stamp.remove(path)
             self._lock.close()
             raise
 
@@ -211,43 +200,27 @@ class SqliteStore:
             raise StoreUnavailable("the store is not loaded yet")
         return self._commits
 
-    def _mark_copy(self) -> bool:
-        """Mark a file as copied in, if no registry ran here; return whether it was marked.
-
-        A lock shows that one did. So this comes before the lock.
-        """
-        if not self._path.exists() or sibling(self._path, ".lock").exists():
-            return False
-        if self._stamp.read() is not None:
-            return False
-        self._write_stamp(NEVER)
-        return True
-
-    def _read_version(self) -> int:
+    def _check_version(self) -> None:
         check_header(self._path)
         with sqlite_errors(self._path), closing(connect_locked(self._path)) as connection:
-            return read_version(self._path, connection, self._schemas)
+            check_version(self._path, connection)
 
     def _load(self) -> list[Row]:
         with sqlite_errors(self._path):
             with closing(connect_locked(self._path)) as connection:
                 check_structure(self._path, connection)
-                schema = self._schemas[self._version - 1]
-                contents = read_contents(self._path, connection, schema)
+                contents = read_contents(self._path, connection)
                 self._uptime_at_start = self._uptime_stored = contents.uptime
-                self._continues = self._is_own(connection)
-            self._connection = self._open(contents)
+                mark, generation = self._stamp.read(), read_generation(connection)
+                self._continues = mark is not None and mark.fits(generation, contents.uptime)
+            self._connection = self._open()
             self._files = files_of(self._path)
             return fold(self._connection, contents)
 
-    def _is_own(self, connection: sqlite3.Connection) -> bool:
-        generation = read_generation(connection) if self._version > 1 else None
-        return stamp.is_own(self._path, generation, self._uptime_at_start)
-
-    def _open(self, contents: Contents) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         connection = self._connect()
         try:
-            self._prepare(connection, contents)
+            self._prepare(connection)
         except BaseException:
             connection.close()
             raise
@@ -261,9 +234,7 @@ class SqliteStore:
         connection.execute("PRAGMA secure_delete = OFF")  # else each removed page is written
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection, contents: Contents) -> None:
-        if self._version == 1:  # first of all: a change of the journal mode hides a backup
-            self._write_stamp(UPGRADE if self._continues else NEVER)
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         with suppress(sqlite3.Error, LogBlocked):  # a log may have filled the disk before a kill
             self._log.free(connection)
@@ -274,8 +245,6 @@ class SqliteStore:
                 f"{self._path} cannot be made durable here:"
                 f" journal_mode is {journal}, synchronous is {synchronous}"
             )
-        if self._version < len(self._schemas):
-            migrate(connection, self._version, self._schemas, contents)
         self._draw_generation(connection)
 
     def _draw_generation(self, connection: sqlite3.Connection) -> None:

@@ -11,7 +11,6 @@ from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import run_command
 from tests.support.prometheus import StartPrometheus, discovery
-from tests.support.registry.stores.sqlite_store import write_earlier_store
 from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real("prometheus")
@@ -145,20 +144,3 @@ def test_a_copy_from_before_a_run_of_a_moment_is_warmed_up(
     answer = registry.ask("GET", "/prometheus/web")
     assert answer.status_code == 503
     assert "restored from a copy" in answer.json()["message"]
-
-
-def test_an_upgrade_over_the_store_of_an_earlier_schema_needs_no_warm_up(
-    registry: Daemon,
-) -> None:
-    registry.terminate()
-    for name in ("store.db", "store.db.stamp"):
-        (folder_of(registry) / name).unlink()
-    write_earlier_store(folder_of(registry) / "store.db")
-
-    for _ in range(2):
-        registry.start()
-        answer = registry.ask("GET", "/prometheus/rollcall")
-        assert answer.status_code == 200
-        assert len(answer.json()) == 40
-        registry.kill()
-    assert "targets withheld" not in registry.log()

@@ -11,7 +11,6 @@ import pytest
 from registry.errors import StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import Row
-from registry.store.sqlite.heard_log import Contents
 from registry.store.sqlite.store import SqliteStore
 
 
@@ -84,8 +83,8 @@ class FailingStore(SqliteStore):
         assert isinstance(self._connection, Failing)
         self._connection.failing = failing
 
-    def _open(self, contents: Contents) -> sqlite3.Connection:
-        super()._open(contents).close()
+    def _open(self) -> sqlite3.Connection:
+        super()._open().close()
         return sqlite3.connect(
             self._path, factory=Failing, isolation_level=None, check_same_thread=False
         )

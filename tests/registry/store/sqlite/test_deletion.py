@@ -1,4 +1,4 @@
-"""Nodes are deleted while no registry runs, whatever schema the store has."""
+"""Nodes are deleted while no registry runs."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,6 @@ from tests.support.registry.stores.sqlite_store import (
     hostnames_of,
     open_store,
     start_error,
-    write_earlier_store,
 )
 
 
@@ -80,16 +79,6 @@ async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
     async with open_store(path) as (store, rows):
         assert store.continues
         assert rows == []
-
-
-async def test_a_store_of_an_earlier_schema_stays_of_that_schema(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    write_earlier_store(path)
-
-    assert delete(path, ["odd", "unknown"]) == ["odd"]
-
-    assert path.read_bytes()[60:64] == b"\0\0\0\1"
-    assert len(await known(path)) == 40
 
 
 async def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:

@@ -6,25 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from registry.errors import StoreOpenError
 from registry.store.sqlite import backups
-from registry.store.sqlite.schema import SCHEMAS
-from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
-    Batches,
     ignore,
     open_store,
     row,
-    write_earlier_store,
 )
 
-LATER = SCHEMAS[-1]._replace(migration="CREATE TABLE extra (x);")
 
-
-async def continues(path: Path, *, later: bool = False) -> bool:
+async def continues(path: Path) -> bool:
     """Start a registry on a store and end it in order; return whether it continues."""
-    async with open_store(path, schemas=[*SCHEMAS, LATER] if later else SCHEMAS) as (store, _):
+    async with open_store(path) as (store, _):
         return store.continues
 
 
@@ -192,111 +185,6 @@ async def test_a_backup_does_not_continue_however_it_was_put_back(
     assert not await continues(path)
     await settled(path)
     assert await continues(path)
-
-
-@pytest.mark.slow
-async def test_an_upgrade_continues_over_the_store_of_schema_1(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    write_earlier_store(path)
-    path.with_name("r.db.lock").touch()  # as the registry that wrote it left it
-
-    assert await continues(path)
-    assert await continues(path)
-    assert await continues(path, later=True)
-    assert await continues(path, later=True)
-
-
-@pytest.mark.slow
-async def test_an_upgrade_that_is_killed_continues(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    write_earlier_store(path)
-    path.with_name("r.db.lock").touch()
-    before = path.read_bytes()
-    async with open_store(path):
-        after = {suffix: path.with_name(f"r.db{suffix}").read_bytes() for suffix in ("", "-wal")}
-    stamp = path.with_name("r.db.stamp")
-    final = stamp.read_bytes()
-    upgrading = b"upgrade 00000000000000000130\n"
-
-    for number, (file, log, mark) in enumerate(
-        [
-            (before, b"", None),
-            (before, b"", upgrading),
-            (after[""], after["-wal"], upgrading),
-            (after[""], after["-wal"], final),
-        ]
-    ):
-        found = tmp_path / str(number) / "r.db"
-        found.parent.mkdir()
-        found.write_bytes(file)
-        found.with_name("r.db-wal").write_bytes(log)
-        found.with_name("r.db.lock").touch()
-        if mark is not None:
-            found.with_name("r.db.stamp").write_bytes(mark)
-        assert await continues(found), number
-        assert await continues(found), number
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["nobody ran here", "a backup", "over a later store"])
-async def test_a_store_of_schema_1_that_was_copied_in_does_not_continue(
-    tmp_path: Path, case: str
-) -> None:
-    path = tmp_path / "r.db"
-    earlier = tmp_path / "earlier.db"
-    write_earlier_store(earlier)
-    if case == "over a later store":
-        await settled(path, "a")
-    elif case == "a backup":
-        path.with_name("r.db.lock").touch()
-        backups.write_backup(earlier, tmp_path / "backup")
-        earlier = tmp_path / "backup"
-    copy(earlier, path)
-
-    assert not await continues(path)
-    assert not await continues(path)
-
-
-async def test_a_first_start_that_ends_before_it_reads_a_copied_store_takes_it_for_no_own(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "r.db"
-    write_earlier_store(path)
-    store = SqliteStore(path=path, monotonic=ManualClock(), observe=Batches().observe)
-    await store.close()  # as where the port is in use
-
-    assert not await continues(path)
-
-
-async def test_what_is_no_store_gets_no_stamp(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    path.write_text("hello")
-    with pytest.raises(StoreOpenError):
-        await continues(path)
-
-    assert not path.with_name("r.db.stamp").exists()
-
-
-@pytest.mark.slow
-async def test_an_upgrade_of_a_copied_store_that_is_killed_at_once_does_not_continue(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "r.db"
-    write_earlier_store(path)
-    broken = SCHEMAS[-1]._replace(migration="NONSENSE;")
-    with pytest.raises(StoreOpenError):
-        async with open_store(path, schemas=[*SCHEMAS, broken]):
-            pass
-
-    assert not await continues(path)
-
-
-async def test_a_store_that_was_lost_in_an_upgrade_is_new(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    path.with_name("r.db.stamp").write_bytes(b"upgrade 00000000000000000000\n")
-
-    assert not await continues(path)
-    assert not await continues(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"a b c", b"\xff\xff", b"word 1.5\n", b"w\n"])

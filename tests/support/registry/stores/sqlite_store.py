@@ -13,13 +13,9 @@ import pytest
 from registry.errors import StoreOpenError
 from registry.store.protocol import Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
-from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 
-# Dumps of what a registry of each schema wrote, and of those that are migrated.
-WRITTEN = sorted((Path(__file__).parents[3] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
-EARLIER = WRITTEN[: len(SCHEMAS) - 1]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 
 
@@ -49,14 +45,12 @@ async def open_store(
     *,
     uptime: ManualClock | None = None,
     batches: Batches | None = None,
-    schemas: Sequence[Schema] = SCHEMAS,
     min_log_entries: int = MIN_ENTRIES,
 ) -> AsyncIterator[tuple[SqliteStore, Sequence[Row]]]:
     store = SqliteStore(
         path=path,
         monotonic=uptime or ManualClock(),
         observe=(Batches() if batches is None else batches).observe,
-        schemas=schemas,
         min_log_entries=min_log_entries,
     )
     try:
@@ -109,10 +103,3 @@ def stored_last_update(path: Path, hostname: str) -> int:
         times = [(uptime, last) for uptime, last, _ in heard_of(connection, hostname)]
         _, last_update = max([*connection.execute(query, [hostname]), *times])
     return int(last_update)
-
-
-def write_earlier_store(path: Path, fixture: Path = EARLIER[0]) -> None:
-    """Make the store that an earlier release wrote, by default the first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(fixture.read_text("utf-8"))
