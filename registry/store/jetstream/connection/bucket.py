@@ -17,8 +17,7 @@ WANTED_REPLICAS = 3
 NOT_CLUSTERED = 10074
 # Fewer servers than replicas are there. Those that start at the same time may come soon.
 NO_SUITABLE_PEERS = 10005
-ROLLUPS = "allow_rollup_hdrs"
-CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "retention", "storage")
+CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention", "storage")
 
 
 class BucketState(NamedTuple):
@@ -65,16 +64,13 @@ async def _info(api: JetStreamApi, bucket: str) -> dict[str, Any] | None:
 async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
     """Return the state of a bucket, and make it if there is none.
 
-    One that takes rollups, as earlier versions made it, takes none from then on. Raises
-    StoreOpenError, and NoConnection, also while too few servers are there to make it.
+    Raises StoreOpenError, and NoConnection, also while too few servers are there to make it.
     """
     bucket, options = place.bucket, place.options
     info = await _info(api, bucket)
     if info is not None:
         found = _state(info)
         _require_as_set(place, found, info["config"])
-        if info["config"].get(ROLLUPS):
-            await _forbid_rollups(api, bucket, info["config"])
         return found
     wanted = _replicas(place)
     for replicas in wanted:
@@ -129,19 +125,6 @@ def _creation_failed(place: BucketAddress, replicas: int, error: Refused) -> Exc
     return StoreOpenError(problem)
 
 
-async def _forbid_rollups(api: JetStreamApi, bucket: str, config: dict[str, Any]) -> None:
-    problem = (
-        f"the bucket {bucket} takes messages that remove all others; {ROLLUPS} of its stream"
-        f" {stream_of(bucket)} has to be false, and could not be set"
-    )
-    try:
-        await api.ask(f"STREAM.UPDATE.{stream_of(bucket)}", config | {ROLLUPS: False})
-    except Refused as error:
-        raise StoreOpenError(f"{problem}: {error}") from error
-    except NoConnection as error:  # a login without the permission gets no answer
-        raise NoConnection(f"{problem}: {error}") from error
-
-
 def _replicas(place: BucketAddress) -> tuple[int, ...]:
     """Return how many replicas are tried, the first number first.
 
@@ -164,7 +147,7 @@ def _creation(bucket: str, options: NatsOptions, replicas: int) -> tuple[str, di
         "discard": "new",
         "num_replicas": replicas,
         # With rollups, one message to any key could remove all others. No registry sends any.
-        ROLLUPS: False,
+        "allow_rollup_hdrs": False,
         "deny_delete": True,
         "allow_direct": True,
         "allow_msg_ttl": True,
@@ -185,7 +168,7 @@ def _check(bucket: str, config: dict[str, Any]) -> None:
     """Raise StoreOpenError if a bucket was made in a way that loses nodes."""
     wanted = _creation(bucket, NatsOptions(), 1)[1]
     for name in CHECKED:
-        if config.get(name) != wanted[name]:
+        if config.get(name, False) != wanted[name]:
             raise StoreOpenError(
                 f"the bucket {bucket} was made with {name} {config.get(name)!a}, it needs"
                 f" {wanted[name]!a}; change it, or name another bucket"

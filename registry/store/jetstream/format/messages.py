@@ -56,9 +56,8 @@ class StoredNode(Written, frozen=True, kw_only=True):
 class HeardNodes(Written, frozen=True, kw_only=True):
     """Nodes that were heard of: hostname, `last_update` and address of each.
 
-    They were heard of as the bucket had them at the sequence `seen`; 0 if that is unknown, as with
-    versions that did not write it. `name` is that of the registry's host; earlier versions did not
-    write it either. `denied` is the digest of the hosts that it denies.
+    They were heard of as the bucket had them at the sequence `seen`. `name` is that of the
+    registry's host, `denied` the digest of the hosts that it denies.
     """
 
     heard: list[Heard]
@@ -68,8 +67,6 @@ class HeardNodes(Written, frozen=True, kw_only=True):
 
     def unchanged(self, sequence_of: Callable[[str], int]) -> list[Heard]:
         """Return those that nobody had changed since; given the last sequence of each host."""
-        if not self.seen:
-            return self.heard
         return [one for one in self.heard if sequence_of(one[0]) <= self.seen]
 
 

@@ -29,6 +29,7 @@ from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 MANY = [f"h{number}" for number in range(1500)]
+MANY_MESSAGES = 100_000
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ async def hear(server: NatsCluster, url: str, hostname: str, *, uptime: float, n
     reports = {uptime: [(hostname, 1_700_000_000, "192.0.2.1")], now: []}
     async with connected([f"nats://{server.servers[0].address}"], NatsLogin()) as link:
         for number, (time, heard) in enumerate(reports.items()):
-            value = HeardNodes(by=f"other-{number}", uptime=time, heard=heard)
+            value = HeardNodes(by=f"other-{number}", uptime=time, heard=heard, seen=MANY_MESSAGES)
             await link.client.request(f"{prefix}.{number}", encode(value))
 
 

@@ -124,7 +124,6 @@ def heard(sequence: int, *, seen: int) -> Message:
     [
         pytest.param(2, False, id="before the node was changed"),
         pytest.param(3, True, id="after that"),
-        pytest.param(0, True, id="by a version that does not say"),
     ],
 )
 async def test_what_was_heard_of_counts_for_the_node_as_it_was_then(
