@@ -19,12 +19,11 @@ from httpd.pages.files import Pages
 from httpd.streams.events import EventStreams
 from httpd.streams.wakeups import Wakeups
 from registry.api.access import permits
+from registry.api.headers import StateHeaders
 from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.representation import Answers
 from registry.api.status import Facts, RefusalRecorder, Remembered, StatusApi
-from registry.api.store_age import StoreAgeHeader
 from registry.api.targets import TargetsApi
-from registry.api.warming import WarmingHeader
 from registry.api.watch import MAX_WATCHERS, Watch
 from registry.callbacks.batches import ChangeBatches
 from registry.callbacks.callbacks import Callbacks
@@ -270,9 +269,8 @@ def build_application(
     )
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
-    app.on_response_prepare.append(WarmingHeader(warm_up).__call__)
+    app.on_response_prepare.append(StateHeaders(nodes, warm_up).__call__)
     app.on_response_prepare.append(RefusalRecorder(registry.remembered.refused, nodes).__call__)
-    app.on_response_prepare.append(StoreAgeHeader(nodes).__call__)
     return app
 
 
