@@ -25,13 +25,13 @@ from httpd.clients import TrustedProxies
 from httpd.host_metrics.expiry import CertificateFiles, expiries, settings_faults, validities_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.backends import backend_of
 from registry.callbacks.callback import Callback
 from registry.client.errors import BadFile
 from registry.client.tls import ClientTls
 from registry.nodes.directory.filters import Filters
 from registry.prometheus.targets import TargetOptions
-from registry.store.backends.urls import backend_of
-from registry.store.options import NatsLogin, NatsOptions, StoreOptions
+from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import StoreBackend
 from registry.tls import client_context
 
@@ -58,7 +58,7 @@ class RegistryConfiguration:
         """Return what is no mistake in the file, but keeps the registry from its work here."""
         found = self.certificate_faults()
         with suppress(ConfigError):  # which is a mistake of its own
-            warning = self._store(StoreOptions()).warning()
+            warning = self._store(NatsOptions()).warning()
             found += [] if warning is None else [f"store: {warning}"]
         return [f"{self.file}: {warning}" for warning in found]
 
@@ -110,7 +110,7 @@ class RegistryConfiguration:
             "keys": lambda: self.callers,
             "nats": self.nats_options,
             "node_secret": self.node_key_callers,
-            "store": lambda: self._store(StoreOptions()),
+            "store": lambda: self._store(NatsOptions()),
             "tls": self.tls,
         }
 
@@ -187,9 +187,9 @@ class RegistryConfiguration:
 
     def store(self) -> StoreBackend:
         """Return the place of the store. Raises ConfigError."""
-        return self._store(self._store_options())
+        return self._store(self.nats_options())
 
-    def _store(self, options: StoreOptions) -> StoreBackend:
+    def _store(self, options: NatsOptions) -> StoreBackend:
         try:
             return backend_of(self.settings.store, options)
         except ValueError as error:
@@ -198,12 +198,9 @@ class RegistryConfiguration:
     def store_at(self, url: str) -> StoreBackend:
         """Return the place of another store. Raises ConfigError."""
         try:
-            return backend_of(url, self._store_options())
+            return backend_of(url, self.nats_options())
         except ValueError as error:
             raise ConfigError(str(error)) from error
-
-    def _store_options(self) -> StoreOptions:
-        return StoreOptions(nats=self.nats_options())
 
     def nats_options(self) -> NatsOptions:
         """Return the options of a store in NATS. Raises ConfigError with all mistakes."""

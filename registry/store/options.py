@@ -1,4 +1,4 @@
-"""The options of stores beside their URLs."""
+"""The options of a store in NATS beside its URL."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -36,10 +36,3 @@ class NatsOptions:
     monitoring: tuple[str, ...] = ()
     system: NatsLogin | None = None
     accept_loss: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
-    """The options of each kind of store that has any."""
-
-    nats: NatsOptions = NatsOptions()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from registry.store.clock import AgeClock
-from registry.store.jetstream import offline
+from registry.store.jetstream import commands
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.store import JetStreamStore
 from registry.store.options import NatsOptions
@@ -43,24 +43,24 @@ class JetStreamBackend:
 
     def check(self) -> int | None:
         """Read and check each node; return how many, None if there is no bucket."""
-        return asyncio.run(offline.check(self._place))
+        return asyncio.run(commands.check(self._place))
 
     def backup(self, file: Path) -> int:
         """Write all nodes to a new file; return how many. Raises StoreOpenError."""
-        return asyncio.run(offline.backup(self._place, file))
+        return asyncio.run(commands.backup(self._place, file))
 
     def delete(self, hostnames: Sequence[str]) -> list[str]:
         """Delete nodes, also while registries run. Raises StoreOpenError."""
-        return asyncio.run(offline.delete(self._place, hostnames))
+        return asyncio.run(commands.delete(self._place, hostnames))
 
     def restore(self, file: Path) -> Restored:
         """Replace all nodes by those of a backup. Raises StoreOpenError."""
-        return asyncio.run(offline.restore(self._place, file))
+        return asyncio.run(commands.restore(self._place, file))
 
     def snapshot(self) -> list[Row]:
         """Return all nodes of a bucket that no registry uses. Raises StoreOpenError."""
-        return asyncio.run(offline.snapshot(self._place))
+        return asyncio.run(commands.snapshot(self._place))
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Put these nodes into a bucket that holds no others. Raises StoreOpenError."""
-        asyncio.run(offline.fill(self._place, rows))
+        asyncio.run(commands.fill(self._place, rows))

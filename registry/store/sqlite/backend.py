@@ -7,7 +7,7 @@ from typing import Self
 from config.server import missing_folder
 from registry.store.clock import AgeClock
 from registry.store.protocol import NodeStore, Observe, Restored, Row
-from registry.store.sqlite import backups, deletion
+from registry.store.sqlite import commands
 from registry.store.sqlite.database import check_no_orphaned_wal
 from registry.store.sqlite.store import SqliteStore
 
@@ -48,24 +48,24 @@ class SqliteBackend:
         if not self._path.exists():
             check_no_orphaned_wal(self._path)
             return None
-        return backups.check(self._path)
+        return commands.check(self._path)
 
     def backup(self, file: Path) -> int:
         """Copy the store to a new file; return the number of nodes. Raises StoreOpenError."""
-        return backups.write_backup(self._path, file)
+        return commands.write_backup(self._path, file)
 
     def delete(self, hostnames: Sequence[str]) -> list[str]:
         """Delete nodes while no registry runs. Raises StoreOpenError."""
-        return deletion.delete(self._path, hostnames)
+        return commands.delete(self._path, hostnames)
 
     def restore(self, file: Path) -> Restored:
         """Put a backup in the place of the file. Raises StoreOpenError."""
-        return backups.restore(file, self._path)
+        return commands.restore(file, self._path)
 
     def snapshot(self) -> list[Row]:
         """Return all nodes of a file that no registry uses. Raises StoreOpenError."""
-        return backups.snapshot(self._path)
+        return commands.snapshot(self._path)
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Make the file, with these nodes. Raises StoreOpenError, also if there is one."""
-        backups.fill(self._path, rows)
+        commands.fill(self._path, rows)

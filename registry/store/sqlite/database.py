@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from httpd.host_metrics.write_ahead_log import connect_with_log, is_for_lack_of_room
 from registry.errors import StoreOpenError
-from registry.store.sqlite.file_owner import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
+ROOT = 0
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
 APPLICATION_ID_BYTES = slice(68, 72)
@@ -66,6 +66,18 @@ class StoreLock:
 def sibling(path: Path, suffix: str) -> Path:
     """Return the path with a suffix added to its name."""
     return path.with_name(path.name + suffix)
+
+
+def inherit_owner(file: Path, store: Path) -> None:
+    """Set the owner of a file that root created to that of the store, or else its directory."""
+    if os.geteuid() != ROOT:
+        return
+    for example in (store, store.parent):
+        owner = example.stat() if example.exists() else None
+        if owner is not None and owner.st_uid != ROOT:
+            with suppress(PermissionError):  # root without CAP_CHOWN
+                os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
+            return
 
 
 def files_of(path: Path) -> Files:

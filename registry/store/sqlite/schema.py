@@ -1,13 +1,24 @@
-"""The schema of the SQLite store, and how a store is read and checked."""
+"""The schema of the SQLite store: how a store is made, checked and read."""
 
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from httpd.host_metrics.write_ahead_log import is_full
 from registry.errors import StoreOpenError, StoreVersionError
+from registry.store.durable import rename_durably
 from registry.store.protocol import Row, name_digest
-from registry.store.sqlite.database import APPLICATION_ID, REMEDY
+from registry.store.sqlite import stamp
+from registry.store.sqlite.database import (
+    APPLICATION_ID,
+    REMEDY,
+    check_no_orphaned_wal,
+    connect,
+    inherit_owner,
+)
 from registry.store.sqlite.heard_log import Contents, LatestHeard, read_heard
 
 SCHEMA_VERSION = 4  # of the first release
@@ -48,7 +59,26 @@ def checksum(hostname: str, document: bytes) -> int:
     return zlib.crc32(document, zlib.crc32(hostname.encode()))
 
 
-def make(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+def create(path: Path, rows: Sequence[Row] = ()) -> None:
+    """Create a store of these nodes, whole or not at all. Raises StoreOpenError."""
+    check_no_orphaned_wal(path)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        stamp.remove(path)  # left over from a store that is gone
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600, exist_ok=False)
+        inherit_owner(draft, path)
+        with closing(connect(draft, mode="rw")) as connection:
+            _make(connection, rows)
+            connection.execute("PRAGMA journal_mode = WAL")
+        rename_durably(draft, path)
+    except (OSError, sqlite3.Error) as error:
+        draft.unlink(missing_ok=True)
+        why = "the disk is full; make room" if is_full(path.parent) else error
+        raise StoreOpenError(f"{path} cannot be made: {why}") from error
+
+
+def _make(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
     """Make a store of these nodes of an empty file. Its uptime begins now."""
     connection.executescript(SCHEMA)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").close()

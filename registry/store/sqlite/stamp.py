@@ -16,9 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.files.durable import rename_durably
-from registry.store.sqlite.database import sibling
-from registry.store.sqlite.file_owner import inherit_owner
+from registry.store.durable import rename_durably
+from registry.store.sqlite.database import inherit_owner, sibling
 
 SUFFIX = ".stamp"
 # A copy that was made within these seconds before the registry ended cannot be recognised as one.

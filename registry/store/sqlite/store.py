@@ -27,7 +27,6 @@ from registry.store.protocol import (
     StorePosition,
 )
 from registry.store.sqlite.batch import Batch, Operation, Touch, size_of
-from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     Files,
     StoreLock,
@@ -48,6 +47,7 @@ from registry.store.sqlite.heard_log import (
 from registry.store.sqlite.schema import (
     check_structure,
     check_version,
+    create,
     read_contents,
     read_generation,
     write_generation,

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -15,10 +15,9 @@ import msgspec
 from nats import errors
 
 from registry.errors import StoreOpenError
-from registry.store.jetstream.connection.bucket import BucketState
+from registry.store.jetstream.connection.bucket import WANTED_REPLICAS, BucketState, stream_of
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import Connector, Link, NoConnection
-from registry.store.jetstream.connection.replicas import replicas_risk
 from registry.store.jetstream.connection.threads import run_in_thread
 from registry.store.options import NatsOptions
 from registry.tls import client_context
@@ -171,6 +170,27 @@ class ServerChecks:
             names = () if self._state is None else self._state.servers
             self._unsound = _risk(seen.values())
             self.unchecked = _unchecked(sorted(set(names) - set(seen)), reasons)
+
+
+def replicas_risk(state: BucketState, place: BucketAddress, candidates: Collection[str]) -> str:
+    """Return why the loss of one server can lose changes; empty if the replicas are enough.
+
+    `candidates` are the servers that are known to be able to keep a replica. Without a placement,
+    those that the URL names are able to as well.
+    """
+    options = place.options
+    is_placed = bool(options.placement_cluster or options.placement_tags)
+    count = max(len(candidates), 0 if is_placed else len(place.servers))
+    if options.replicas is not None or not state.cluster:
+        return ""
+    if state.replicas >= WANTED_REPLICAS or count < WANTED_REPLICAS:
+        return ""
+    return (
+        f"the bucket {place.bucket} has {state.replicas} of {WANTED_REPLICAS} replicas, though"
+        f" {count} servers of the cluster {state.cluster} could keep one: do `nats stream edit"
+        f" {stream_of(place.bucket)} --replicas {WANTED_REPLICAS}`; or set `nats.replicas:"
+        f" {state.replicas}`, if the loss of a server may lose nodes"
+    )
 
 
 def _unchecked(unseen: Sequence[str], reasons: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.protocol import NAME_DIGEST_BYTES, name_digest
-from registry.store.sqlite import backups
+from registry.store.sqlite import commands
 from registry.store.sqlite.heard_log import Entries, HeardLog
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.machine.disks import fill_disk, memory_disk, new_disk
@@ -74,12 +74,12 @@ async def test_a_backup_and_a_restored_store_survive_a_power_cut(
     folder = stack.enter_context(disk.mounted())
     await fill(tmp_path / "r.db", *[f"h{number}" for number in range(300)])
 
-    backups.write_backup(tmp_path / "r.db", folder / "backup")
-    backups.restore(tmp_path / "r.db", folder / "restored.db")
+    commands.write_backup(tmp_path / "r.db", folder / "backup")
+    commands.restore(tmp_path / "r.db", folder / "restored.db")
 
     with disk.after_power_cut().mounted() as after:
-        assert backups.check(after / "backup") == 300
-        assert backups.check(after / "restored.db") == 300
+        assert commands.check(after / "backup") == 300
+        assert commands.check(after / "restored.db") == 300
 
 
 def test_the_simulated_power_cut_does_take_what_was_not_synced(
@@ -183,13 +183,13 @@ def test_a_registry_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
         reads_go_on(registry, {"first"})
         registry.kill()
     with pytest.raises(StoreOpenError, match="the disk is full"):
-        backups.check(folder / "r.db")
+        commands.check(folder / "r.db")
     registry.start()
     small.empty()
 
     until(lambda: small.post("after", "x") == 200, "room", within=10)
     until(lambda: "store" not in registry.ask("GET", "/healthz").json(), "recovery", within=10)
-    assert backups.check(folder / "r.db") == 2  # beside the registry
+    assert commands.check(folder / "r.db") == 2  # beside the registry
     assert "Traceback" not in registry.log()
 
 

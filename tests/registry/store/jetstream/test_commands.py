@@ -12,12 +12,12 @@ import pytest
 
 from registry.errors import StoreOpenError
 from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.jetstream.commands import write_backup
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import find_bucket
 from registry.store.jetstream.connection.delivery import Delivery
 from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.format.messages import HeardNodes, encode
-from registry.store.jetstream.offline import write_backup
 from registry.store.options import NatsLogin
 from registry.store.protocol import Row
 from tests.support.registry.fake_servers import tcp_server

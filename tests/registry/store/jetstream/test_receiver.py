@@ -2,6 +2,7 @@
 
 import pytest
 
+from registry.store.jetstream.commands import BucketContents
 from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.format.messages import (
     FORMAT,
@@ -14,7 +15,6 @@ from registry.store.jetstream.format.messages import (
     encode,
     node_value,
 )
-from registry.store.jetstream.offline import BucketContents
 from registry.store.protocol import HeardBefore
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.stores.conformance import DOCUMENT, node

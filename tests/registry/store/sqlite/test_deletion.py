@@ -8,7 +8,7 @@ import yaml
 
 from registry.errors import StoreOpenError
 from registry.main import main
-from registry.store.sqlite.deletion import delete
+from registry.store.sqlite.commands import delete
 from tests.support.registry.stores.sqlite_store import (
     fill,
     hostnames_of,

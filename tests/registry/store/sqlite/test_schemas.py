@@ -9,8 +9,8 @@ import pytest
 
 from registry.errors import StoreVersionError
 from registry.store.protocol import Row
-from registry.store.sqlite import backups
-from registry.store.sqlite.deletion import delete
+from registry.store.sqlite import commands
+from registry.store.sqlite.commands import delete
 from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.sqlite_store import (
     fill,
@@ -60,7 +60,7 @@ async def test_a_store_of_each_released_schema_is_used_with_all_nodes(
 ) -> None:
     path = tmp_path / "r.db"
     write_dump(path, dump)
-    assert backups.check(path) == 41
+    assert commands.check(path) == 41
 
     async with open_store(path) as (store, rows):
         assert [one._replace(age=round(one.age)) for one in rows] == nodes_of(dump)
@@ -75,11 +75,11 @@ async def test_a_store_of_each_released_schema_is_used_with_all_nodes(
 
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "check": backups.check,
-    "backup": lambda path: backups.write_backup(path, path.with_name("backup")),
-    "restore": lambda path: backups.restore(path, path.with_name("restored.db")),
+    "check": commands.check,
+    "backup": lambda path: commands.write_backup(path, path.with_name("backup")),
+    "restore": lambda path: commands.restore(path, path.with_name("restored.db")),
     "delete": lambda path: delete(path, ["odd"]),
-    "copy": backups.snapshot,
+    "copy": commands.snapshot,
 }
 
 

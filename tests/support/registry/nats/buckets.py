@@ -13,12 +13,12 @@ from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
 from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.jetstream.commands import read
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import stream_of
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.ages import Rings, Uptime
-from registry.store.jetstream.offline import read
 from registry.store.jetstream.operations import NodeOperations, Revisions
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver

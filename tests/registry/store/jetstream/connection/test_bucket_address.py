@@ -2,8 +2,8 @@
 
 import pytest
 
-from registry.store.backends.urls import backend_of
-from registry.store.options import StoreOptions
+from registry.backends import backend_of
+from registry.store.options import NatsOptions
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from registry.store.options import StoreOptions
     ],
 )
 def test_a_url_names_servers_and_a_bucket(url: str, shown: str) -> None:
-    assert str(backend_of(url, StoreOptions())) == shown
+    assert str(backend_of(url, NatsOptions())) == shown
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_url_names_servers_and_a_bucket(url: str, shown: str) -> None:
 )
 def test_what_names_no_bucket_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="nats://HOST:PORT,HOST:PORT/BUCKET"):
-        backend_of(url, StoreOptions())
+        backend_of(url, NatsOptions())

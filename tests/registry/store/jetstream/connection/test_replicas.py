@@ -7,8 +7,7 @@ import pytest
 
 from registry.store.jetstream.connection.bucket import BucketState
 from registry.store.jetstream.connection.bucket_address import BucketAddress
-from registry.store.jetstream.connection.replicas import replicas_risk
-from registry.store.jetstream.connection.servers import Server
+from registry.store.jetstream.connection.servers import Server, replicas_risk
 from registry.store.options import NatsOptions
 
 ONE = "nats://n1/rollcall"

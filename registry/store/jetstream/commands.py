@@ -12,7 +12,7 @@ import msgspec
 
 from registry.errors import NodeTooLarge, StoreOpenError, StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
-from registry.store.files.durable import rename_durably
+from registry.store.durable import rename_durably
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.bucket_address import BucketAddress

@@ -1,30 +1,30 @@
-"""Copies of the SQLite store: taken while it is in use, put back, or of another store."""
+"""What the commands do with a SQLite store: check, backup, delete, restore, copy."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from registry.errors import StoreOpenError
-from registry.store.files.durable import rename_durably
+from registry.store.durable import rename_durably
 from registry.store.protocol import Restored, Row
 from registry.store.sqlite import stamp
-from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     StoreLock,
     check_header,
     check_no_orphaned_wal,
     connect,
     connect_locked,
+    inherit_owner,
     sibling,
     sqlite_errors,
     unused_name,
 )
-from registry.store.sqlite.file_owner import inherit_owner
 from registry.store.sqlite.schema import (
     check_structure,
     check_version,
+    create,
     read_rows,
     write_generation,
 )
@@ -69,6 +69,27 @@ def write_backup(path: Path, target: Path) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return nodes
+
+
+def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
+    """Delete nodes durably, all or none; return the hostnames that were known.
+
+    Works on a store of any size, as no node is read. Raises StoreOpenError, also if the store is in
+    use.
+    """
+    if not path.exists():
+        check_no_orphaned_wal(path)
+        raise StoreOpenError(f"{path} does not exist")
+    with closing(StoreLock(path)):
+        check_header(path)
+        with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:
+            check_version(path, connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            statement = "DELETE FROM node WHERE hostname = ?"
+            deleted = [name for name in hostnames if connection.execute(statement, [name]).rowcount]
+            connection.execute("COMMIT")
+    return deleted
 
 
 def restore(

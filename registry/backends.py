@@ -7,16 +7,16 @@ other places.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from registry.store.options import StoreOptions
+from registry.store.options import NatsOptions
 from registry.store.protocol import StoreBackend
 from registry.store.sqlite.backend import SqliteBackend
 
 
-def _sqlite(url: str, _options: StoreOptions) -> StoreBackend | None:
+def _sqlite(url: str, _options: NatsOptions) -> StoreBackend | None:
     return SqliteBackend.from_url(url)
 
 
-def _nats(url: str, options: StoreOptions) -> StoreBackend | None:
+def _nats(url: str, options: NatsOptions) -> StoreBackend | None:
     """Return the backend in NATS, whose library takes time and memory, and may be missing."""
     try:
         backend = import_module("registry.store.jetstream.backend").JetStreamBackend
@@ -24,17 +24,17 @@ def _nats(url: str, options: StoreOptions) -> StoreBackend | None:
         raise ValueError(
             f"{error.name} is not installed, which a store in NATS needs: install rollcalld[nats]"
         ) from error
-    found: StoreBackend | None = backend.from_url(url, options.nats)
+    found: StoreBackend | None = backend.from_url(url, options)
     return found
 
 
-BACKENDS: Mapping[str, Callable[[str, StoreOptions], StoreBackend | None]] = {
+BACKENDS: Mapping[str, Callable[[str, NatsOptions], StoreBackend | None]] = {
     "sqlite": _sqlite,
     "nats": _nats,
 }
 
 
-def backend_of(url: str, options: StoreOptions) -> StoreBackend:
+def backend_of(url: str, options: NatsOptions) -> StoreBackend:
     """Return the backend that a URL names. Raises ValueError, which says what a URL looks like."""
     parse = BACKENDS.get(url.partition(":")[0])
     backend = parse(url, options) if parse is not None else None

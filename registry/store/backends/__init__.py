@@ -1,1 +1,0 @@
-"""The kinds of stores, and the URLs that name them."""

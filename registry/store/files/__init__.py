@@ -1,1 +1,0 @@
-"""What stores have in common that write files."""
