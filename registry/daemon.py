@@ -30,7 +30,7 @@ from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.access import NodeKeyCallers
 from registry.api.lane import HeartbeatEndpoint
-from registry.callbacks.callback import Callback
+from registry.callbacks.receiver import Callback
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
 from registry.nodes.directory.directory import Directory

@@ -26,7 +26,7 @@ from httpd.host_metrics.expiry import CertificateFiles, expiries, settings_fault
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.backends import backend_of
-from registry.callbacks.callback import Callback
+from registry.callbacks.receiver import Callback
 from registry.client.errors import BadFile
 from registry.client.tls import ClientTls
 from registry.nodes.directory.filters import Filters

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from random import SystemRandom
 
-from registry.callbacks.callback import Callback
-from registry.callbacks.receiver import Receiver
+from registry.callbacks.receiver import Callback, Receiver
 from registry.callbacks.sender import MAX_PAUSE_SECONDS, CallbackSender, Parts, Progress
 from registry.client.backoff import Backoff
 

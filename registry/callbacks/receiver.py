@@ -1,18 +1,23 @@
-"""The receiver of a callback, over HTTP."""
+"""A callback of the settings, and its receiver over HTTP."""
 
 import asyncio
+import hmac
 import io
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 
 import aiohttp
 
-from registry.callbacks.callback import SIGNATURE_HEADER, Callback, signature
 from registry.client.errors import RegistryError, error_for_exception
 from registry.client.tls import ClientTls
+from registry.nodes.directory.filters import Filters
 
+SIGNATURE_HEADER = "Rollcall-Signature"
 POST_SECONDS = 10.0
 # For batches that follow each other. Some servers close a connection after two seconds, just as it
 # may be used again: that would count as a failure.
@@ -20,6 +25,30 @@ KEEPALIVE_SECONDS = 1.0
 # Answers say nothing beyond their status, but a connection is used again only behind a whole one.
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_ANSWER_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """A URL to which the changes of the nodes that pass the filters are posted.
+
+    ``key`` signs the bodies. ``ca`` is a PEM bundle, the only one trusted then.
+    """
+
+    url: str
+    key: bytes = field(repr=False)
+    filters: Filters
+    ca: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The URL as it is logged and shown in metrics: without its query."""
+        return self.url.partition("?")[0]
+
+
+def signature(key: bytes, *, timestamp: int, body: bytes) -> str:
+    """Return the value of the header: the Unix time, and the HMAC-SHA256 of it and the body."""
+    digest = hmac.new(key, b"%d.%b" % (timestamp, body), sha256).hexdigest()
+    return f"t={timestamp},v1={digest}"
 
 
 class PostFailed(Exception):

@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from registry.callbacks.batches import Batch, ChangeBatches, ResyncReason
-from registry.callbacks.callback import Callback
-from registry.callbacks.receiver import PostFailed
+from registry.callbacks.receiver import Callback, PostFailed, Receiver
 from registry.client.backoff import Backoff
 
 # Changes that come within this time are posted together.
@@ -46,16 +44,6 @@ class Parts(NamedTuple):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
-class BodyReceiver(Protocol):
-    """Where bodies are posted to."""
-
-    def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a context in which bodies can be posted."""
-
-    async def post(self, body: bytes) -> None:
-        """Post a body. Raises PostFailed."""
-
-
 class CallbackSender:
     """Posts batches one after the other; each is posted again until the receiver has taken it.
 
@@ -65,7 +53,7 @@ class CallbackSender:
     def __init__(
         self,
         callback: Callback,
-        receiver: BodyReceiver,
+        receiver: Receiver,
         *,
         progress: Progress,
         backoff: Backoff,

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from dev.waiting import until
-from registry.callbacks.callback import signature
+from registry.callbacks.receiver import signature
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, metric_value
 from tests.support.pages import Page

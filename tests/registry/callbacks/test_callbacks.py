@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config.registry import NodesSettings
-from registry.callbacks.callback import Callback
+from registry.callbacks.receiver import Callback
 from registry.errors import StoreFull, StoreUnavailable
 from registry.nodes.directory.filters import Filters
 from tests.support.registry.callback_receiver import CallbackReceiver, callback_receiver

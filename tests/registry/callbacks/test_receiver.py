@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from registry.callbacks.callback import Callback, signature
-from registry.callbacks.receiver import PostFailed, Receiver
+from registry.callbacks.receiver import Callback, PostFailed, Receiver, signature
 from registry.nodes.directory.filters import Filters
 from tests.support.certificates import Authority, self_signed
 from tests.support.registry.client import server_context

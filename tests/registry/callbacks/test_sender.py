@@ -12,8 +12,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from registry.callbacks.batches import MAX_CHANGES, ChangeBatches
-from registry.callbacks.callback import Callback
-from registry.callbacks.receiver import PostFailed
+from registry.callbacks.receiver import Callback, PostFailed, Receiver
 from registry.callbacks.sender import CallbackSender, Parts, Progress
 from registry.client.backoff import Backoff
 from registry.nodes.directory.directory import Entry
@@ -26,8 +25,8 @@ from tests.support.machine.clocks import in_virtual_time
 WEB = "service:web"
 
 
-class Posts:
-    """A receiver: what it took, and whether it takes anything."""
+class Posts(Receiver):
+    """A receiver without HTTP: what it took, and whether it takes anything."""
 
     def __init__(self) -> None:
         self.bodies: list[list[dict[str, Any]]] = []
