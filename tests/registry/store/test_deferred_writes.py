@@ -6,7 +6,7 @@ import itertools
 from registry.errors import StoreUnavailable
 from registry.nodes.directory.directory import Entry
 from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
-from tests.support.registry.stores.conformance import Clock
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.registry.stores.sqlite_store import ignore, row
 
@@ -22,7 +22,7 @@ def heard(hostname: str = "a") -> Entry:
 
 async def test_what_could_not_be_written_is_written_next_time() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     writes.touch(node)
 
     store.failure = StoreUnavailable("the disk is full")
@@ -37,7 +37,7 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
 
 async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     store.failure = StoreUnavailable("the disk is full")
     for _ in range(5):
         writes.touch(node)
@@ -49,7 +49,7 @@ async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None
 async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of() -> None:
     hostnames = [f"h{number:05}" for number in reversed(range(2 * MAX_TOUCHED_AT_ONCE + 1))]
     store = MemoryStore([row(name) for name in hostnames])
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     for name in hostnames:
         writes.touch(heard(name))
 
@@ -67,7 +67,7 @@ async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of()
 
 async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     writes.touch(node)
     store.failure = StoreUnavailable("the disk is full")
     failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
@@ -83,7 +83,7 @@ async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> 
 
 async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_heard_of() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     writes.touch(node)
 
     writes.discard_touch(node)
@@ -97,7 +97,7 @@ async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_
 
 async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     writes.touch(node)
 
     writes.hold("a")
@@ -114,7 +114,7 @@ async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> N
 
 async def test_a_node_that_goes_while_its_change_is_written_is_not_written_later() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
     writes.touch(node)
 
     writes.hold("a")

@@ -13,11 +13,12 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.reports import Reports
 from registry.store.jetstream.write import Write
 from registry.store.protocol import HeardBefore
-from tests.support.registry.stores.conformance import Clock, Followed, node
+from tests.support.machine.clocks import ManualClock
+from tests.support.registry.stores.conformance import Followed, node
 
 HOSTS = [f"h{number:04}" for number in range(CHUNK_NODES + 1)]
 AGE = 7.0
-START, LATER = Clock().now, Clock().now + 100
+START, LATER = ManualClock().now, ManualClock().now + 100
 
 
 class Bucket:
@@ -46,7 +47,7 @@ class Writing(Publisher):
     """Writes to a bucket in memory. It fails after `left` writes."""
 
     def __init__(self, bucket: Bucket) -> None:
-        super().__init__("b", Uptime(AgeClock(Clock())))
+        super().__init__("b", Uptime(AgeClock(ManualClock())))
         self._bucket = bucket
         self.rings = Rings(self.run)
         self.left = 10_000

@@ -21,23 +21,13 @@ from registry.store.protocol import (
     Row,
     name_digest,
 )
+from tests.support.machine.clocks import ManualClock
 
 Place = Callable[[AgeClock], NodeStore]
 Check = Callable[[Place], Awaitable[None]]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 LARGE_DOCUMENT = b'{"labels":[],"kv":{"a":"%b"}}' % (b"a" * 100_000)
 MANY = 2500
-
-
-class Clock:
-    """A monotonic clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return self.now
 
 
 class Followed:
@@ -142,10 +132,10 @@ def touch(
 
 @asynccontextmanager
 async def opened(
-    place: Place, clock: Clock | None = None
+    place: Place, clock: ManualClock | None = None
 ) -> AsyncIterator[tuple[NodeStore, Sequence[Row]]]:
     """Open a store, return it with what it holds, and close it."""
-    store = place(AgeClock(clock or Clock()))
+    store = place(AgeClock(clock or ManualClock()))
     try:
         rows = await store.load()
         memory = Followed()
@@ -321,7 +311,7 @@ async def closing_finishes_what_was_begun_and_later_operations_are_refused(place
 
 async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None:
     """Check that a put and a touch reset an age, and that it continues over a restart."""
-    clock = Clock()
+    clock = ManualClock()
     async with opened(place, clock) as (store, _):
         await store.put(node("old"), Outcomes())
         await store.put(node("touched"), Outcomes())

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 from registry.store.clock import AgeClock
 from registry.store.protocol import Guard, Row
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.conformance import (
     DOCUMENT,
     Check,
-    Clock,
     Followed,
     Place,
     node,
@@ -25,7 +25,7 @@ class OpenedStore:
     """One of several registries on a place: its store, and the nodes that it has in memory."""
 
     def __init__(self, place: Place) -> None:
-        self.store = place(AgeClock(Clock()))
+        self.store = place(AgeClock(ManualClock()))
         self.memory = Followed()
 
     async def open(self) -> None:

@@ -15,9 +15,10 @@ from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.ages import MAX_ENTRIES, in_batches
 from registry.store.options import NatsLogin
 from registry.store.protocol import HeardBefore, NodeStore, Row
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.stores.conformance import Clock, Followed, touch
+from tests.support.registry.stores.conformance import Followed, touch
 from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 from tests.support.waiting import async_until
 
@@ -52,7 +53,7 @@ class Aged(Followed):
 
 @asynccontextmanager
 async def opened(
-    servers: NatsCluster, bucket: str, clock: Clock
+    servers: NatsCluster, bucket: str, clock: ManualClock
 ) -> AsyncIterator[tuple[NodeStore, Aged, dict[str, float]]]:
     """Open a store; yield it with the nodes in memory, and the ages that it read."""
     backend = backend_at(servers.url(bucket), servers.options())
@@ -68,7 +69,7 @@ async def opened(
 
 async def ages_in(servers: NatsCluster, bucket: str) -> dict[str, float]:
     """Return the ages that a registry which starts now reads."""
-    async with opened(servers, bucket, Clock()) as (_, _, ages):
+    async with opened(servers, bucket, ManualClock()) as (_, _, ages):
         return ages
 
 
@@ -88,7 +89,7 @@ async def subjects(servers: NatsCluster, bucket: str) -> int:
 async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
     server: NatsCluster,
 ) -> None:
-    clock = Clock()
+    clock = ManualClock()
     async with opened(server, "again", clock) as (store, memory, _):
         for name in ("silent", "alive"):
             memory.note(name)
@@ -105,7 +106,7 @@ async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
 
 
 async def test_a_long_silence_is_known_after_a_kill_of_all(server: NatsCluster) -> None:
-    clock = Clock()
+    clock = ManualClock()
     async with opened(server, "killed", clock) as (store, memory, _):
         memory.note("silent")
         await store.put(row("silent"), ignore)
@@ -119,7 +120,7 @@ async def test_a_long_silence_is_known_after_a_kill_of_all(server: NatsCluster) 
 
 @pytest.mark.slow
 async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster) -> None:
-    clock = Clock()
+    clock = ManualClock()
     async with opened(server, "bounded", clock) as (store, memory, _):
         memory.note("a")
         await store.put(row("a"), ignore)
@@ -138,7 +139,7 @@ async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster)
 
 
 async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluster) -> None:
-    clock = Clock()
+    clock = ManualClock()
     hosts = [f"host-{number}.example.com" for number in range(THOUSAND)]
     async with opened(server, "batch", clock) as (store, memory, _):
         for name in hosts:

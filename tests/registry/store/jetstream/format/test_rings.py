@@ -2,13 +2,13 @@
 
 from registry.store.clock import AgeClock
 from registry.store.jetstream.format.ages import Uptime
-from tests.support.registry.stores.conformance import Clock
+from tests.support.machine.clocks import ManualClock
 
 DAY = 86_400.0
 
 
 def test_a_count_that_is_far_ahead_makes_no_node_older() -> None:
-    clock = AgeClock(Clock())
+    clock = AgeClock(ManualClock())
     uptime = Uptime(clock)
     uptime.begin(0.0)  # of a bucket that this registry has made
     heard = clock()
@@ -20,7 +20,7 @@ def test_a_count_that_is_far_ahead_makes_no_node_older() -> None:
 
 
 def test_time_in_which_others_could_write_counts_once_they_are_heard() -> None:
-    monotonic = Clock()
+    monotonic = ManualClock()
     clock = AgeClock(monotonic)
     uptime = Uptime(clock)
     uptime.begin(100.0)
