@@ -22,7 +22,7 @@ from agent.settings import DEFAULT_SETTINGS_FILE, AgentConfiguration
 from agent.state.backup import back_up
 from agent.state.deregistration import Deregistration
 from agent.state.files import IdentityError, StateUnusable
-from agent.state.identity import Identities, Identity, machine_id, open_identities
+from agent.state.identity import Identity, machine_id
 from agent.state.lock import LockHolder, lock_holder
 from registry.message import Heartbeat
 
@@ -312,11 +312,11 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | No
         StateError: the state cannot be used.
 
     """
-    identities = _identities(configuration)
+    identity = _identity(configuration)
     docker = configuration.settings.docker
     engine = DockerEngine(url=docker.url, timeout_seconds=docker.timeout_seconds)
     try:
-        adopter = Adopter(engine=engine, identities=identities)
+        adopter = Adopter(engine=engine, identity=identity)
         foreign = await adopter.foreign()
         if wanted is not None and not wanted:
             sys.stderr.writelines(_adoption_usage(configuration.file, foreign))
@@ -339,14 +339,13 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | No
     return 0 if all(each.done for each in results) else 1
 
 
-def _identities(configuration: AgentConfiguration) -> Identities:
+def _identity(configuration: AgentConfiguration) -> Identity:
     directory = configuration.state_directory
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StateUnusable(f"{directory} cannot be created: {error.strerror}") from error
-    identity = Identity(directory=directory, machine=machine_id())
-    return open_identities(identity, directory=directory)
+    return Identity(directory=directory, machine=machine_id())
 
 
 def _adoption_usage(file: Path, foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -48,7 +48,7 @@ from agent.reporting.status import (
 )
 from agent.settings import AgentConfiguration, changes_needing_restart
 from agent.state.deregistration import Deregistration
-from agent.state.identity import Identities, Identity, machine_id, open_identities
+from agent.state.identity import Identity, machine_id
 from agent.state.lock import state_lock
 from agent.state.store import Store
 from config import VERSION
@@ -98,7 +98,6 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
         identity = Identity(directory=configuration.state_directory, machine=machine_id())
-        identities = open_identities(identity, directory=configuration.state_directory)
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
         reporters = Reporters()
@@ -108,7 +107,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             _apps(
                 configuration,
                 engine,
-                identities,
+                identity,
                 sampler,
                 keyring,
                 on_change=reporters.request_report,
@@ -203,7 +202,7 @@ def _engine(configuration: AgentConfiguration) -> DockerEngine:
 async def _apps(
     configuration: AgentConfiguration,
     engine: DockerEngine,
-    identities: Identities,
+    identity: Identity,
     sampler: AppSampler,
     keyring: Keyring,
     *,
@@ -224,7 +223,7 @@ async def _apps(
         open_apps(
             store=store,
             engine=engine,
-            identities=identities,
+            identity=identity,
             defaults=configuration.app_defaults(),
             log=log,
             on_change=changed,

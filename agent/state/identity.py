@@ -1,14 +1,11 @@
-"""The identity of this host (``agent.id``), and all that this agent ever had.
+"""The identity of this host (``agent.id``), and all that the agent has to know by it."""
 
-The identity stays the same when the host is renamed. By those that it ever had the agent knows its
-containers and volumes; they are in a file of their own, since an agent of an earlier version would
-take `identity.json` for damaged if it had another field, and begin with a new identity.
-"""
-
+import fcntl
 import hashlib
+import os
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -16,25 +13,34 @@ import msgspec
 from agent.state.files import IdentityError, write_atomically
 
 IDENTITY_FILE = "identity.json"
-IDENTITIES_FILE = "identities.json"
 NODE_KEY_PREFIX = "rk1."
 
 
-class _IdentityRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the file. ``names`` holds node keys (or null) by registry URL and hostname."""
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the file.
+
+    ``names`` holds node keys (or null) by registry URL and hostname. ``former`` are identities that
+    the agent had, ``adopted`` those of agents whose apps it took over.
+    """
 
     id: str
     machine: str | None
     names: dict[str, dict[str, str | None]] = {}
+    former: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
 
 
 class Identity:
-    """The host's ``agent.id``, and the hostnames under which each registry may know it.
+    """The host's ``agent.id``, its former and adopted identities, and its names at registries.
 
-    An identity belongs to one machine, known by ``machine`` (the content of /etc/machine-id, None
-    if there is none). State that was copied to another machine, as in a cloned disk image, gets a
-    new identity without names; ``former`` is the one that it had. A damaged file is renamed and
-    replaced by a new identity.
+    The identity stays the same when the host is renamed. It belongs to one machine, known by
+    ``machine`` (the content of /etc/machine-id, None if there is none). State that was copied to
+    another machine, as in a cloned disk image, gets a new identity without names; the copied one is
+    a former identity then, since the copied containers carry it. A damaged file is renamed and
+    replaced by a new identity; former and adopted identities are lost with it.
+
+    The agent and its commands may write at the same time: each write changes the file as it is
+    then, under a lock of the directory.
 
     Raises:
         IdentityError: the file cannot be read or written.
@@ -43,15 +49,37 @@ class Identity:
 
     def __init__(self, *, directory: Path, machine: str | None) -> None:
         self._file = directory / IDENTITY_FILE
-        self._machine = None if machine is None else _machine_digest(machine)
-        self.former: str | None = None
-        self._record = self._read() or self._new()
-        self._bind_to_machine()
+        with self._locked():
+            self._record = self._opened(None if machine is None else _machine_digest(machine))
 
     @property
     def id(self) -> str:
-        """The identity, a random UUID."""
+        """The identity, a random UUID, which is written on what the agent makes."""
         return self._record.id
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The identities that this agent has or had."""
+        return frozenset((self._record.id, *self._record.former))
+
+    @property
+    def all(self) -> frozenset[str]:
+        """The identities that this agent has or had, and those that it adopted."""
+        return self.own.union(self._record.adopted)
+
+    def adopt(self, identities: Iterable[str]) -> None:
+        """Save identities of other agents, whose apps are this agent's now. Raises IdentityError.
+
+        Identities that were adopted before stay.
+        """
+        with self._locked():
+            record = self._present()
+            adopted = tuple(dict.fromkeys((*record.adopted, *identities)))
+            self._write(msgspec.structs.replace(record, adopted=adopted))
+
+    def refresh(self) -> None:
+        """Read the file again: `rollcall-agent adopt` may have added to it."""
+        self._record = self._present()
 
     def other_names(self, url: str, hostname: str) -> list[str]:
         """Return the names other than ``hostname`` under which the registry may know this host."""
@@ -77,23 +105,66 @@ class Identity:
         if kept is not None and kept.removeprefix(NODE_KEY_PREFIX).rpartition(".")[0] != hostname:
             kept = names.get(hostname)
         if names.get(hostname, "") != kept:
-            self._save_names(url, {**names, hostname: kept})
+            self._save_names(url, hostname, {hostname: kept})
 
     def release(self, url: str, hostname: str) -> None:
         """Delete a name that the registry no longer has for this host. Raises IdentityError."""
-        names = self._record.names.get(url, {})
-        if hostname in names:
-            self._save_names(url, {name: names[name] for name in names if name != hostname})
+        if self.has_name(url, hostname):
+            self._save_names(url, hostname, {})
 
-    def _save_names(self, url: str, names: dict[str, str | None]) -> None:
-        """Write the file first: after a failure the next call tries again."""
-        record = msgspec.structs.replace(self._record, names={**self._record.names, url: names})
-        self._write(record)
-        self._record = record
+    def _save_names(self, url: str, hostname: str, saved: dict[str, str | None]) -> None:
+        """Put ``saved``, which holds the hostname or nothing, in the place of a hostname."""
+        with self._locked():
+            record = self._present()
+            names = dict(record.names.get(url, {}))
+            names.pop(hostname, None)
+            self._write(
+                msgspec.structs.replace(record, names={**record.names, url: {**names, **saved}})
+            )
 
-    def _read(self) -> _IdentityRecord | None:
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from a change meanwhile; the lock is that of the directory."""
         try:
-            record = msgspec.json.decode(self._file.read_bytes(), type=_IdentityRecord)
+            descriptor = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _present(self) -> _Record:
+        """Return the content of the file; what is known if another identity's or none is there."""
+        with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+            record = self._decoded()
+            if record.id == self._record.id:
+                return record
+        return self._record
+
+    def _opened(self, machine: str | None) -> _Record:
+        """Return the record of this machine: that in the file, or a new one, which is written."""
+        found = self._read()
+        if found is not None and machine in (None, found.machine):
+            return found
+        if found is None:
+            record = _Record(id=str(uuid.uuid4()), machine=machine)
+        elif found.machine is None:  # made before the machine had an id
+            record = msgspec.structs.replace(found, machine=machine)
+        else:
+            record = _Record(
+                id=str(uuid.uuid4()),
+                machine=machine,
+                former=(*found.former, found.id),
+                adopted=found.adopted,
+            )
+        self._write(record)
+        return record
+
+    def _read(self) -> _Record | None:
+        try:
+            return self._decoded()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -102,30 +173,17 @@ class Identity:
             # Registries give the name to the new identity as soon as the old one is stale.
             self._file.replace(self._file.with_suffix(".damaged"))
             return None
-        if self._is_of_this_machine(record):
-            return record
-        self.former = record.id
-        return None
 
-    def _is_of_this_machine(self, record: _IdentityRecord) -> bool:
-        return record.machine == self._machine or self._machine is None or record.machine is None
+    def _decoded(self) -> _Record:
+        return msgspec.json.decode(self._file.read_bytes(), type=_Record)
 
-    def _bind_to_machine(self) -> None:
-        """Bind an identity that was created before the machine had an id to the machine's id."""
-        if self._record.machine is None and self._machine is not None:
-            self._record.machine = self._machine
-            self._write(self._record)
-
-    def _new(self) -> _IdentityRecord:
-        record = _IdentityRecord(id=str(uuid.uuid4()), machine=self._machine)
-        self._write(record)
-        return record
-
-    def _write(self, record: _IdentityRecord) -> None:
+    def _write(self, record: _Record) -> None:
+        """Write the file first: after a failure the next call tries again."""
         try:
             write_atomically(self._file, msgspec.json.encode(record), durable=True)
         except OSError as error:
             raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
+        self._record = record
 
 
 def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
@@ -140,86 +198,3 @@ def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
 def _machine_digest(machine: str) -> str:
     # The machine id itself must be kept confidential: see machine-id(5).
     return hashlib.sha256(f"rollcall agent {machine}".encode()).hexdigest()
-
-
-class _IdentitiesRecord(msgspec.Struct, frozen=True):
-    """The content of the file: what the agent is or was called, and what it adopted."""
-
-    identities: tuple[str, ...]
-    adopted: tuple[str, ...] = ()
-
-
-class Identities:
-    """All identities of one agent; ``current`` is written on what it makes (``agent.id``).
-
-    Raises:
-        IdentityError: the file cannot be read or written.
-
-    """
-
-    def __init__(self, *, directory: Path, current: str) -> None:
-        self.current = current
-        self._file = directory / IDENTITIES_FILE
-        self._record = self._open()
-        self.add(current)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The identities that this agent has or had."""
-        return frozenset(self._record.identities)
-
-    @property
-    def all(self) -> frozenset[str]:
-        """The identities that this agent has or had, and those that it adopted."""
-        return frozenset((*self._record.identities, *self._record.adopted))
-
-    def add(self, identity: str) -> None:
-        """Write down an identity that this agent has or had; IdentityError."""
-        identities = dict.fromkeys((*self._record.identities, identity))
-        self._write(msgspec.structs.replace(self._record, identities=tuple(identities)))
-
-    def adopt(self, identities: Iterable[str]) -> None:
-        """Write down identities of others; IdentityError. Nothing from before is forgotten."""
-        adopted = tuple(dict.fromkeys((*self._record.adopted, *identities)))
-        self._write(msgspec.structs.replace(self._record, adopted=adopted))
-
-    def _write(self, record: _IdentitiesRecord) -> None:
-        if record == self._record and self._file.exists():
-            return
-        try:
-            write_atomically(self._file, msgspec.json.encode(record), durable=True)
-        except OSError as error:
-            raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
-        self._record = record
-
-    def refresh(self) -> None:
-        """Read the file again: `rollcall-agent adopt` may have added to it."""
-        with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-            self._record = self._read()
-
-    def _read(self) -> _IdentitiesRecord:
-        return msgspec.json.decode(self._file.read_bytes(), type=_IdentitiesRecord)
-
-    def _open(self) -> _IdentitiesRecord:
-        try:
-            return self._read()
-        except FileNotFoundError:
-            return _IdentitiesRecord(())
-        except OSError as error:
-            raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._file.replace(self._file.with_suffix(".damaged"))
-            return _IdentitiesRecord(())
-
-
-def open_identities(identity: Identity, *, directory: Path) -> Identities:
-    """Open the list of identities.
-
-    Raises:
-        IdentityError: the file cannot be read or written.
-
-    """
-    identities = Identities(directory=directory, current=identity.id)
-    if identity.former is not None:  # a copied machine's containers carry it
-        identities.add(identity.former)
-    return identities

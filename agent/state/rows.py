@@ -32,7 +32,6 @@ class StoredState:
     """All that the database holds, without the fields of revisions and former events.
 
     Attributes:
-        agent: The id of the agent, by which it knows its containers.
         adopted: Containers of an earlier database, now lost, were looked for.
         apps: All apps, by name.
         entries: The journal: operations that have not ended.
@@ -46,7 +45,6 @@ class StoredState:
 
     """
 
-    agent: str
     adopted: bool
     apps: list[App]
     entries: list[JournalEntry]
@@ -104,7 +102,6 @@ def read_state(connection: sqlite3.Connection) -> StoredState:
     kept = connection.execute("SELECT app, volumes FROM kept_data")
     try:
         return StoredState(
-            agent=facts["agent"],
             adopted=facts["adopted"] == "yes",
             apps=[msgspec.json.decode(row[0], type=App) for row in apps],
             entries=[ENTRY_DECODER.decode(row[0]) for row in entries],

@@ -60,7 +60,7 @@ DISK_FULL = "the disk that holds the agent's database is full"
 EventListener: TypeAlias = Callable[[Sequence[Event]], None]
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
 SCHEMA_VERSION = 9  # of the first release
-INSERT_FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
+INSERT_FACTS = "INSERT INTO facts VALUES ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;

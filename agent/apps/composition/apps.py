@@ -35,7 +35,7 @@ from agent.apps.service.apps import Apps
 from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
 from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.engine.protocol import Engine
-from agent.state.identity import Identities
+from agent.state.identity import Identity
 from agent.state.store import Store
 
 FIRST_LOOK_SECONDS = 5.0
@@ -47,7 +47,7 @@ async def open_apps(
     *,
     store: Store,
     engine: Engine,
-    identities: Identities,
+    identity: Identity,
     defaults: AppDefaults,
     log: FilteringBoundLogger,
     on_change: Callable[[], None],
@@ -62,22 +62,20 @@ async def open_apps(
     At the end, wait for operations ``drain_seconds`` at most; those that are interrupted are
     recovered at the next start. The store and the engine are closed.
 
-    ``identities`` are the agent's, which outlive its database. ``on_change`` is called after each
-    change of the apps, their labels or their states, those made by others included, and when the
-    engine goes or comes. ``clock`` returns Unix time. The metrics of apps go to ``metrics``.
-    ``flush`` waits until all that was written on this host is on its disks. ``holders`` returns the
-    keys that an app belongs to, which share health checks.
+    ``on_change`` is called after each change of the apps, their labels or their states, those made
+    by others included, and when the engine goes or comes. ``clock`` returns Unix time. The metrics
+    of apps go to ``metrics``. ``flush`` waits until all that was written on this host is on its
+    disks. ``holders`` returns the keys that an app belongs to, which share health checks.
 
     Raises:
         StoreUnusable: the database cannot be used, and was left as it is.
-        IdentityError: the identities cannot be written.
 
     """
     health = build_health(
         engine=engine, metrics=metrics, on_change=on_change, clock=clock, holders=holders
     )
-    repository = await _repository(store, identities, health, clock)
-    ownership = Ownership(engine=engine, repository=repository, identities=identities, log=log)
+    repository = await _repository(store, health, clock)
+    ownership = Ownership(engine=engine, repository=repository, identity=identity, log=log)
     disk_guard = DiskGuard(
         min_free_percent=defaults.min_free_percent, database_directory=store.folder
     )
@@ -250,7 +248,7 @@ def _periodic(
 
 
 async def _repository(
-    store: Store, identities: Identities, health: HealthParts, clock: Callable[[], float]
+    store: Store, health: HealthParts, clock: Callable[[], float]
 ) -> AppRepository:
     repository, stored = AppRepository(store, clock=clock), await store.open()
     repository.load(stored)
@@ -258,6 +256,4 @@ async def _repository(
     store.subscribe(health.crashes.add)
     health.runs.load(stored.run_events)
     store.subscribe(health.runs.add)
-    # Earlier versions wrote the database's identity on containers, and do so after a downgrade.
-    identities.add(stored.agent)
     return repository

@@ -15,7 +15,7 @@ from agent.apps.ownership.claims import (
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL
 from agent.apps.ownership.marks import Marks
 from agent.engine.protocol import Engine
-from agent.state.identity import Identities
+from agent.state.identity import Identity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class Adopter:
     """
 
     def __init__(
-        self, *, engine: Engine, identities: Identities, claim_seconds: float = CLAIM_SECONDS
+        self, *, engine: Engine, identity: Identity, claim_seconds: float = CLAIM_SECONDS
     ) -> None:
         self._engine = engine
-        self._identities = identities
+        self._identity = identity
         self._claim_seconds = claim_seconds
         self._marks = Marks(engine)
 
@@ -55,9 +55,9 @@ class Adopter:
         volumes = await self._engine.volumes()
         # An identity of ours that another agent adopted can be taken back, even if nothing carries
         # it.
-        adopted = adopted_by_others(volumes, names=self._identities.names)
-        own = self._identities.all - adopted.keys()
-        found: dict[str, set[str]] = {each: set() for each in self._identities.all - own}
+        adopted = adopted_by_others(volumes, names=self._identity.own)
+        own = self._identity.all - adopted.keys()
+        found: dict[str, set[str]] = {each: set() for each in self._identity.all - own}
         for labels in [*(each.labels for each in containers), *volumes.values()]:
             identity = labels.get(AGENT_LABEL)
             if APP_LABEL in labels and identity is not None and identity not in own:
@@ -69,14 +69,14 @@ class Adopter:
 
         Raises:
             EngineError: nothing is adopted, or not all.
-            IdentityError: the identities cannot be written; nothing is adopted.
+            IdentityError: the file of the identity cannot be written; nothing is adopted.
 
         """
         apps = await self.foreign()
         holders = dict(zip(wanted, await asyncio.gather(*map(self._claim, wanted)), strict=True))
-        agent = self._identities.current
+        agent = self._identity.id
         granted = [each for each, holder in holders.items() if holder == agent]
-        self._identities.adopt(granted)
+        self._identity.adopt(granted)
         return [
             AdoptionResult(
                 identity=each,
@@ -89,7 +89,7 @@ class Adopter:
 
     async def _claim(self, identity: str) -> str | None:
         """Return who has an identity then, None if its own agent lives."""
-        claim = await make_claim(self._engine, identity, agent=self._identities.current)
+        claim = await make_claim(self._engine, identity, agent=self._identity.id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._claim_seconds
         while loop.time() < deadline:

@@ -18,7 +18,7 @@ from agent.apps.repository.repository import AppRepository
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App, ForeignObject
-from agent.state.identity import Identities
+from agent.state.identity import Identity
 
 ContainerT = TypeVar("ContainerT", bound=Container)
 
@@ -37,23 +37,23 @@ class Ownership:
         *,
         engine: Engine,
         repository: AppRepository,
-        identities: Identities,
+        identity: Identity,
         log: FilteringBoundLogger,
     ) -> None:
         self.foreign: tuple[ForeignObject, ...] = ()
         self._engine = engine
         self._repository = repository
-        self._identities = identities
+        self._identity = identity
         self._log = log
         self._adopted: Mapping[str, str] = {}
-        self._own = identities.all
+        self._own = identity.all
         self._marks = Marks(engine)
         self._on_foreign: list[Callable[[], None]] = []
 
     def copied(self, engine: Engine, repository: AppRepository) -> "Ownership":
         """Return what is known now, for a dry run with its own engine and repository."""
         copy = Ownership(
-            engine=engine, repository=repository, identities=self._identities, log=self._log
+            engine=engine, repository=repository, identity=self._identity, log=self._log
         )
         copy._adopted, copy._own = self._adopted, self._own
         return copy
@@ -61,17 +61,17 @@ class Ownership:
     @property
     def agent(self) -> str:
         """The identity that is written on what this agent makes."""
-        return self._identities.current
+        return self._identity.id
 
     def has_adopted(self) -> bool:
         """Read the identities again; return whether there are more than before."""
-        before = self._identities.all
-        self._identities.refresh()
-        return self._identities.all != before
+        before = self._identity.all
+        self._identity.refresh()
+        return self._identity.all != before
 
     async def withdraw_claims(self) -> list[str]:
         """Remove the claims of other agents on what is ours; return who made them. EngineError."""
-        return await withdraw_claims(self._engine, self._own, names=self._identities.names)
+        return await withdraw_claims(self._engine, self._own, names=self._identity.own)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when other foreign containers or volumes are there than before."""
@@ -79,17 +79,17 @@ class Ownership:
 
     async def containers(self) -> list[Container]:
         """List this agent's containers of apps; note those of others, and what others adopted."""
-        self._identities.refresh()
+        self._identity.refresh()
         volumes = await self._engine.volumes()
-        adopted = adopted_by_others(volumes, names=self._identities.names)
-        for identity in self._identities.all & (adopted.keys() - self._adopted.keys()):
+        adopted = adopted_by_others(volumes, names=self._identity.own)
+        for identity in self._identity.all & (adopted.keys() - self._adopted.keys()):
             self._log.error(
                 "another agent has adopted the apps of this one",
                 identity=identity,
                 agent=adopted[identity],
             )
         self._adopted = adopted
-        self._own = self._identities.all - adopted.keys()
+        self._own = self._identity.all - adopted.keys()
         listed = [
             each
             for each in await self._engine.containers(label=APP_LABEL)

@@ -59,7 +59,6 @@ class AppRepository:
         copy = AppRepository(store, clock=self._clock)
         copy.load(
             StoredState(
-                agent="",
                 adopted=self.adopted,
                 apps=[*{**self._apps, **self._being_written}.values()],
                 entries=self.entries(),

@@ -22,7 +22,7 @@ from agent.engine.models import MIB, EngineInfo, ExecResult, PullProgress, Sampl
 from agent.model import AppChanges, NewApp
 from httpd.errors import ErrorTable
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine, fake_image
-from tests.support.agent.in_process import identities_of
+from tests.support.agent.in_process import identity_of
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
@@ -150,8 +150,8 @@ async def change_while_it_stops(scene: Scene) -> None:
 
 
 async def change_what_another_agent_adopted(scene: Scene) -> None:
-    identities = identities_of(scene.folder / "another", "another-identity")
-    adopter = Adopter(engine=scene.engine, identities=identities, claim_seconds=0)
+    identity = identity_of(scene.folder / "another", "another-identity")
+    adopter = Adopter(engine=scene.engine, identity=identity, claim_seconds=0)
     await adopter.adopt(list(await adopter.foreign()))
     scene.engine.go_away()  # so that the agent looks at all containers again
 

@@ -30,10 +30,16 @@ def test_state_that_was_cloned_to_another_machine_gets_an_identity_of_its_own(
     first = identity(tmp_path)
     first.claim(URL, "web-1", "k" * 20)
 
+    first.adopt(["another"])
+
     clone = identity(tmp_path, machine="f" * 32)
+    third = identity(tmp_path, machine="e" * 32)
 
     assert clone.id != first.id
     assert clone.other_names(URL, "web-2") == []
+    assert clone.own == {clone.id, first.id}
+    assert third.own == {third.id, clone.id, first.id}
+    assert third.all == {*third.own, "another"}
 
 
 def test_the_key_of_a_name_to_come_does_not_replace_that_of_the_present_one(
@@ -72,10 +78,14 @@ def test_the_machines_own_id_is_not_written_down(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_set_aside_and_a_new_identity_made(tmp_path: Path) -> None:
-    first = identity(tmp_path).id
+    first = identity(tmp_path)
+    first.adopt(["another"])
     (tmp_path / "identity.json").write_text('{"id": ')
 
-    assert identity(tmp_path).id != first
+    second = identity(tmp_path)
+
+    assert second.id != first.id
+    assert second.all == {second.id}
     assert (tmp_path / "identity.damaged").read_text() == '{"id": '
 
 
@@ -121,6 +131,49 @@ def test_a_name_that_could_not_be_written_down_is_written_as_soon_as_that_can_be
     first.claim(URL, "web-1", "k" * 20)
 
     assert identity(tmp_path).other_names(URL, "web-2") == ["web-1"]
+
+
+def test_adopted_identities_are_kept_and_seen_by_an_agent_that_runs(tmp_path: Path) -> None:
+    running = identity(tmp_path)
+    identity(tmp_path).adopt(["another"])
+    identity(tmp_path).adopt(["a-third"])
+    assert running.all == {running.id}
+
+    running.refresh()
+
+    assert running.own == {running.id}
+    assert running.all == {running.id, "another", "a-third"}
+    assert identity(tmp_path).all == running.all
+
+
+def test_a_command_and_the_agent_lose_nothing_that_the_other_writes(tmp_path: Path) -> None:
+    agent, command = identity(tmp_path), identity(tmp_path)
+
+    agent.claim(URL, "web-1", "rk1.web-1.secret")
+    command.adopt(["another"])
+    agent.claim(URL, "web-2", "k" * 20)
+    command.release(URL, "web-1")
+
+    assert agent.all == {agent.id, "another"}
+    assert identity(tmp_path).all == {agent.id, "another"}
+    assert identity(tmp_path).other_names(URL, "") == ["web-2"]
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"id": "of-a-backup", "machine": null}'])
+def test_a_running_agent_keeps_its_identity_whatever_the_file_holds(
+    tmp_path: Path, content: str | None
+) -> None:
+    running = identity(tmp_path)
+    running.adopt(["another"])
+    (tmp_path / "identity.json").unlink()
+    if content is not None:
+        (tmp_path / "identity.json").write_text(content)
+
+    running.refresh()
+    assert running.all == {running.id, "another"}
+
+    running.claim(URL, "web-1", "k" * 20)
+    assert identity(tmp_path).all == {running.id, "another"}
 
 
 def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_an_agent_that_has_lost_all_its_state_gets_its_apps_back(
     record = agent.ask("POST", "/v1/apps", json={"name": app, "image": busybox_image}).json()
     whose = identity(agent)
     agent.terminate()
-    for pattern in ("identit*.json", "store.db*"):
+    for pattern in ("identity.json", "store.db*"):
         for file in agent.config_path.parent.glob(pattern):
             file.unlink()
 

@@ -1,6 +1,7 @@
 """An agent's apps over a real engine, behind the real shell, in the test's own process."""
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +22,7 @@ from agent.apps.service.apps import Apps
 from agent.daemon import build_application
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.logins import ImageRegistryLogin
-from agent.state.identity import Identities
+from agent.state.identity import IDENTITY_FILE, Identity
 from agent.state.store import Store
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
@@ -160,7 +161,6 @@ async def in_process_agent(
     """Run an agent's apps. Apps made with ``name()`` are deleted afterwards, unless ``keep``."""
     capture, changes, metrics = LogCapture(), list[float](), new_metrics()
     log = structlog.wrap_logger(None, processors=[capture])
-    identities = identities_of(folder, identity)
     if not adopt:
         await without_adoption(folder)
     opening = open_apps(
@@ -172,7 +172,7 @@ async def in_process_agent(
             pull_seconds=pull_seconds,
             pull_idle_seconds=pull_idle_seconds,
         ),
-        identities=identities,
+        identity=identity_of(folder, identity),
         defaults=replace(DEFAULTS, **defaults),
         log=log,
         on_change=lambda: changes.append(time.monotonic()),
@@ -200,10 +200,15 @@ async def _clean(agent: InProcessAgent) -> None:
     assert {answer.status for answer in answers} <= {200, 404}, answers
 
 
-def identities_of(folder: Path, identity: str = IDENTITY) -> Identities:
-    """Return the identities of an agent with this folder."""
+def identity_of(folder: Path, identity: str = IDENTITY) -> Identity:
+    """Return the identity of an agent with this folder; another one in its file is a former one."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Identities(directory=folder, current=identity)
+    file = folder / IDENTITY_FILE
+    found = json.loads(file.read_bytes()) if file.exists() else {"id": identity}
+    if found["id"] != identity:
+        found["former"] = [*found.get("former", ()), found["id"]]
+    file.write_text(json.dumps({"machine": None, **found, "id": identity}))
+    return Identity(directory=folder, machine=None)
 
 
 def delete_database(folder: Path) -> None:

@@ -19,7 +19,7 @@ from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
 from agent.state.store import Store
 from httpd.auth import Caller, Keyring
-from tests.support.agent.in_process import DEFAULTS, IDENTITY, identities_of, without_adoption
+from tests.support.agent.in_process import DEFAULTS, IDENTITY, identity_of, without_adoption
 
 ASKER = Requester(name="operator", wait_seconds=30)
 # For engines that are no real ones: nothing is waited for, and no disk is looked at.
@@ -54,13 +54,12 @@ async def running_apps(
     holders: Callable[[str], str] = lambda _: "",
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open; ``folder`` holds their database."""
-    identities = identities_of(folder, identity)
     if not adopt:
         await without_adoption(folder)
     async with open_apps(
         store=Store(folder / "agent.db"),
         engine=engine,
-        identities=identities,
+        identity=identity_of(folder, identity),
         defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log]),
         on_change=lambda: None,

@@ -14,8 +14,8 @@ from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
 from agent.apps.ownership.labels import AGENT_LABEL
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.errors import EngineError
-from agent.state.identity import Identities
-from tests.support.agent.in_process import identities_of
+from agent.state.identity import Identity
+from tests.support.agent.in_process import identity_of
 from tests.support.agent.kills.engine_proxy import (
     ANSWERS,
     KILLS,
@@ -60,10 +60,10 @@ def volumes(client: docker.APIClient, label: str, identity: str) -> list[str]:
 
 
 @asynccontextmanager
-async def adopter(url: str, identities: Identities) -> AsyncIterator[Adopter]:
+async def adopter(url: str, identity: Identity) -> AsyncIterator[Adopter]:
     engine = DockerEngine(url=url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        yield Adopter(engine=engine, identities=identities, claim_seconds=CLAIM_SECONDS)
+        yield Adopter(engine=engine, identity=identity, claim_seconds=CLAIM_SECONDS)
     finally:
         await engine.close()
 
@@ -78,8 +78,8 @@ async def test_an_adoption_that_breaks_off_is_completed_by_the_next(
     call: Call,
     moment: Moment,
 ) -> None:
-    identities, loop = identities_of(tmp_path, "heir"), asyncio.get_running_loop()
-    async with adopter(proxy.url, identities) as first:
+    identity, loop = identity_of(tmp_path, "heir"), asyncio.get_running_loop()
+    async with adopter(proxy.url, identity) as first:
         adopting = asyncio.create_task(first.adopt([former]))
 
         def strike() -> None:
@@ -89,13 +89,13 @@ async def test_an_adoption_that_breaks_off_is_completed_by_the_next(
         with suppress(EngineError, asyncio.CancelledError):
             await adopting
         assert await asyncio.to_thread(watch.struck.wait, 30)
-    assert former not in identities_of(tmp_path, "heir").all
+    assert former not in identity_of(tmp_path, "heir").all
     proxy.watch()
 
-    async with adopter(proxy.url, identities_of(tmp_path, "heir")) as second:
+    async with adopter(proxy.url, identity_of(tmp_path, "heir")) as second:
         results = await second.adopt([former])
 
     assert results == [AdoptionResult(identity=former, apps=(), done=True)]
-    assert former in identities_of(tmp_path, "heir").all
+    assert former in identity_of(tmp_path, "heir").all
     assert volumes(docker_client, CLAIM_LABEL, former) == []
     assert len(volumes(docker_client, ADOPTED_LABEL, former)) == 1

@@ -22,7 +22,7 @@ from agent.apps.ownership.claims import (
 )
 from agent.apps.ownership.labels import AGENT_LABEL
 from tests.support.agent.engines.fake_engine import FakeEngine, do_nothing
-from tests.support.agent.in_process import identities_of
+from tests.support.agent.in_process import identity_of
 from tests.support.machine.clocks import in_virtual_time
 
 GONE = "former"
@@ -177,7 +177,7 @@ async def test_an_adoption_names_the_rival_that_does_not_tell_who_it_is(tmp_path
             engine.state.volumes["by hand"] = {CLAIM_LABEL: GONE}
 
     engine.at_step = meet
-    adopter = Adopter(engine=engine, identities=identities_of(tmp_path, "heir"))
+    adopter = Adopter(engine=engine, identity=identity_of(tmp_path, "heir"))
 
     (result,) = await adopter.adopt([GONE])
 
@@ -198,7 +198,7 @@ async def test_a_claim_that_is_lost_is_not_granted_though_the_other_goes(tmp_pat
             del volumes["a"]  # its owner lives, and withdraws one claim after the other
 
     engine.at_step = meet
-    adopter = Adopter(engine=engine, identities=identities_of(tmp_path, "heir"))
+    adopter = Adopter(engine=engine, identity=identity_of(tmp_path, "heir"))
 
     (result,) = await adopter.adopt([GONE])
 

@@ -21,7 +21,7 @@ from tests.support.agent.in_process import (
     IDENTITY,
     InProcessAgent,
     delete_database,
-    identities_of,
+    identity_of,
     in_process_agent,
 )
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -135,7 +135,7 @@ async def test_an_agent_that_only_an_image_names_cannot_be_adopted(tmp_path: Pat
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
     inherit(engine, agent=OTHER_AGENT)
 
-    assert await Adopter(engine=engine, identities=identities_of(tmp_path)).foreign() == {}
+    assert await Adopter(engine=engine, identity=identity_of(tmp_path)).foreign() == {}
 
 
 @pytest.mark.slow

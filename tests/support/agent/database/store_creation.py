@@ -18,10 +18,10 @@ STEP = 4 * KIB
 
 
 async def opened(path: Path) -> str:
-    """Open and close a database; return the agent's id, or why it cannot be opened."""
+    """Open and close a database; return how many apps it holds, or why it cannot be opened."""
     store = Store(path)
     try:
-        return (await store.open()).agent
+        return str(len((await store.open()).apps))
     except StoreUnusable as error:
         return str(error)
     finally:

@@ -23,7 +23,7 @@ from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.engine.protocol import Engine
 from agent.model import App
 from agent.state.store import Store
-from tests.support.agent.in_process import DEFAULTS, identities_of
+from tests.support.agent.in_process import DEFAULTS, identity_of
 
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 INFO = {
@@ -186,7 +186,7 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
     log = structlog.wrap_logger(None, processors=[LogCapture()])
     operations = OperationRunner(repository=repository, recover={}, clock=time.time, log=log)
     ownership = Ownership(
-        engine=engine, repository=repository, identities=identities_of(folder), log=log
+        engine=engine, repository=repository, identity=identity_of(folder), log=log
     )
     yield AppQueries(
         engine=engine,
