@@ -23,7 +23,7 @@ from agent.state.backup import back_up
 from agent.state.deregistration import Deregistration
 from agent.state.files import IdentityError, StateUnusable
 from agent.state.identity import Identity, machine_id
-from agent.state.lock import LockHolder, lock_holder
+from agent.state.lock import lock_holder
 from registry.message import Heartbeat
 
 FRESH_INTERVALS = 2.5
@@ -178,7 +178,8 @@ def _last_view(directory: Path, status: AgentStatus | None) -> StatusView:
     """Return what the status file and the other state say, without the settings."""
     holder = lock_holder(directory)
     # An agent that starts has not written the file yet.
-    present = status if status and holder and _is_of(status, holder) else None
+    is_present = status and holder and status.agent_instance == holder.instance
+    present = status if is_present else None
     hosting = status.hosting if status else NO_APPS_KNOWN
     return StatusView(
         hostname=None,
@@ -193,13 +194,6 @@ def _last_view(directory: Path, status: AgentStatus | None) -> StatusView:
         foreign=status.foreign if status else [],
         docker_problem=hosting.docker_problem if present else None,
     )
-
-
-def _is_of(status: AgentStatus, holder: LockHolder) -> bool:
-    """Return whether the agent that runs wrote the status, and not one before it."""
-    if holder.instance is not None:
-        return status.agent_instance == holder.instance
-    return status.pid in (None, holder.pid)  # versions before wrote no instance, or no pid
 
 
 def _agent(view: StatusView, now: float) -> str:

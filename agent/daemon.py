@@ -129,9 +129,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
                 log=log,
             )
         )
-        agent_run = AgentRun(
-            pid=os.getpid(), agent_id=identity.id, agent_instance=instance, started_at=time()
-        )
+        agent_run = AgentRun(agent_id=identity.id, agent_instance=instance, started_at=time())
         host = _host(configuration, agent_run, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(
             host=host(configuration.settings.node), hosted_apps=apps.hosted_apps

@@ -45,14 +45,12 @@ class RegistryStatus(msgspec.Struct, kw_only=True):
 class AgentStatus(msgspec.Struct, kw_only=True):
     """The content of ``status.json``.
 
-    ``agent_instance`` and ``pid`` are those of the agent's last start, None if a version before
-    wrote the file. ``started_at`` is a Unix time in seconds, ``foreign`` what is left alone on the
-    host's engine.
+    ``agent_instance`` is that of the agent's last start. ``started_at`` is a Unix time in seconds,
+    ``foreign`` what is left alone on the host's engine.
     """
 
     agent_id: str
-    pid: int | None = None
-    agent_instance: str | None = None
+    agent_instance: str
     started_at: float
     hosting: HostedApps
     registries: list[RegistryStatus]
@@ -63,7 +61,6 @@ class AgentStatus(msgspec.Struct, kw_only=True):
 class AgentRun:
     """The run of the agent that writes the file; ``started_at`` is a Unix time in seconds."""
 
-    pid: int
     agent_id: str
     agent_instance: str
     started_at: float
@@ -117,7 +114,6 @@ class StatusWriter:
         self._file.write(
             AgentStatus(
                 agent_id=self._run.agent_id,
-                pid=self._run.pid,
                 agent_instance=self._run.agent_instance,
                 started_at=self._run.started_at,
                 hosting=self._hosting(),

@@ -13,17 +13,17 @@ from agent.state.files import StateInUse, StateUnusable
 LOCK_FILE = "agent.lock"
 # C's struct flock. With zeros in all fields but the type it covers the whole file.
 FLOCK = struct.Struct("hhqqi0q")
-# The pid, and behind it PID:INSTANCE. Earlier versions read and write the first alone.
-PID_LENGTH = 32
-INSTANCE_LENGTH = 48
+# The file holds the pid and the instance. The length is fixed: to overwrite old ones needs no
+# space on a full disk.
+CONTENT_LENGTH = 64
 
 
 @dataclass(frozen=True)
 class LockHolder:
-    """The agent that holds the lock: its pid, 0 while it starts, and its instance if it has one."""
+    """The agent that holds the lock; the pid is 0, and the instance empty, while it starts."""
 
     pid: int
-    instance: str | None
+    instance: str
 
 
 @contextmanager
@@ -79,10 +79,8 @@ def _open_lock_file(directory: Path) -> int:
 
 
 def _write_holder(descriptor: int, directory: Path, instance: str) -> None:
-    pid = os.getpid()
-    content = f"{pid:<{PID_LENGTH - 1}}\n{f'{pid}:{instance}':<{INSTANCE_LENGTH}}"
+    content = f"{os.getpid()} {instance}".ljust(CONTENT_LENGTH)
     try:
-        # The length is fixed, so that overwriting an old one needs no space on a full disk.
         os.pwrite(descriptor, content.encode(), 0)
     except OSError as error:
         raise _unusable(directory / LOCK_FILE, error) from error
@@ -100,8 +98,6 @@ def _flock(kind: int) -> bytes:
 
 
 def _holder(descriptor: int) -> LockHolder:
-    """Return the holder as the lock file names it; the pid is 0 while it has not been written."""
-    content = os.pread(descriptor, PID_LENGTH + INSTANCE_LENGTH, 0)
-    pid = int(content[:PID_LENGTH] or b"0")
-    of_pid, _, instance = content[PID_LENGTH:].decode().strip().partition(":")
-    return LockHolder(pid, instance if instance and of_pid == str(pid) else None)
+    """Return the holder as the lock file names it."""
+    pid, _, instance = os.pread(descriptor, CONTENT_LENGTH, 0).decode().partition(" ")
+    return LockHolder(int(pid or "0"), instance.strip())

@@ -148,7 +148,7 @@ class Volumes:
                 if labels is None:
                     return name
                 self._check_ours(name, labels, app)
-                if labels.get(PATH_LABEL, path) == path:
+                if labels.get(PATH_LABEL) == path:
                     return name
         raise NameTaken(
             f"there is a volume `{volume_name(app, path)}` of another path than {path}; remove it"
@@ -235,7 +235,7 @@ class Volumes:
     async def _undo(self, entry: JournalEntry, name: str) -> None:
         labels = await self._engine.volume_labels(name)
         # Somebody else may have made a volume of this name first.
-        if labels is None or labels.get(OPERATION_LABEL, entry.id) != entry.id:
+        if labels is None or labels.get(OPERATION_LABEL) != entry.id:
             return
         try:
             await self.remove(entry.app, [name])

@@ -26,17 +26,5 @@ def test_the_file_returns_what_was_written(tmp_path: Path) -> None:
     assert file.read() is None
 
 
-def test_a_file_of_an_earlier_version_has_no_instance(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text(
-        '{"agent_id": "id-1", "started_at": 1.5, "registries": [],'
-        ' "hosting": {"apps": [], "docker_state": "running", "docker_version": null}}'
-    )
-
-    status = StatusFile(directory=tmp_path).read()
-
-    assert status is not None
-    assert (status.agent_id, status.agent_instance) == ("id-1", None)
-
-
 def test_a_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     StatusFile(directory=tmp_path / "missing").write(STATUS)

@@ -15,30 +15,19 @@ def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
 
     with state_lock(tmp_path):
-        assert lock_holder(tmp_path) == LockHolder(os.getpid(), None)
+        assert lock_holder(tmp_path) == LockHolder(os.getpid(), "")
         with pytest.raises(StateInUse, match=rf"in use by another .* \(pid {os.getpid()}\)"):
             state_lock(tmp_path).__enter__()
 
     assert lock_holder(tmp_path) is None
     with state_lock(tmp_path):
-        assert lock_holder(tmp_path) == LockHolder(os.getpid(), None)
+        assert lock_holder(tmp_path) == LockHolder(os.getpid(), "")
 
 
-def test_the_holder_is_told_by_its_instance_and_an_earlier_version_reads_its_pid(
-    tmp_path: Path,
-) -> None:
-    instances = ("1" * 32, "2" * 32, "")
-    for instance in instances:
+def test_the_holder_is_told_by_its_instance(tmp_path: Path) -> None:
+    for instance in ("1" * 32, "2" * 32, ""):
         with state_lock(tmp_path, instance=instance):
-            assert lock_holder(tmp_path) == LockHolder(os.getpid(), instance or None)
-            assert int((tmp_path / "agent.lock").read_bytes()[:32]) == os.getpid()
-
-
-def test_an_agent_of_an_earlier_version_has_a_pid_alone(tmp_path: Path) -> None:
-    with state_lock(tmp_path, instance="1" * 32):
-        with (tmp_path / "agent.lock").open("r+b") as file:
-            file.write(f"{42:<19}\n".encode())
-        assert lock_holder(tmp_path) == LockHolder(42, None)
+            assert lock_holder(tmp_path) == LockHolder(os.getpid(), instance)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -74,9 +74,6 @@ def test_an_agent_that_starts_is_not_shown_with_the_instance_and_the_start_of_th
     until_state(agent, registry.base_url, "taken")
     agent.terminate()
 
-    file = agent.config_path.parent / "status.json"
-    # As in a container, where each agent has the same pid.
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": os.getpid()}))
     # As an agent does that has just begun to start.
     with state_lock(agent.config_path.parent, instance=uuid4().hex):
         starting = status(agent)
