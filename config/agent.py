@@ -211,4 +211,4 @@ class AgentSettings(ServerSettings, frozen=True, kw_only=True):
     def mistakes(self) -> Iterator[str]:
         """Require distinct names of keys."""
         yield from super().mistakes()
-        yield from repeated_names(self.keys)
+        yield from repeated_names([each.name for each in self.keys])

@@ -254,7 +254,7 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     def mistakes(self) -> Iterator[str]:
         """Require a shared store where registries share an address, and distinct names."""
         yield from super().mistakes()
-        yield from repeated_names(self.keys)
+        yield from repeated_names([each.name for each in self.keys])
         names = [callback.name for callback in self.callbacks]
         for index, name in enumerate(names):
             if name in names[:index]:

@@ -1,9 +1,9 @@
 """Settings that both daemons share: listener, TLS, secrets, logs."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -32,14 +32,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         A text that names a field with a wrong type is not reported.
         """
         yield from ()
-
-
-class Named(Protocol):
-    """A key, which has a name."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
 
 
 class Secret(Settings, frozen=True, kw_only=True):
@@ -78,9 +70,8 @@ def missing_folder(folder: Path, *, daemon: str) -> str | None:
     )
 
 
-def repeated_names(keys: Iterable[Named]) -> Iterator[str]:
-    """Yield which names several keys have: logs and limits would take them for one."""
-    names = [each.name for each in keys]
+def repeated_names(names: Sequence[str]) -> Iterator[str]:
+    """Yield which of the names of keys are the same: logs and limits would take them for one."""
     for name in dict.fromkeys(each for each in names if names.count(each) > 1):
         yield f"`keys`: several keys have the name {name}; give each its own"
 

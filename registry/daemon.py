@@ -29,7 +29,7 @@ from httpd.server.tls import ServerTls
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.access import NodeKeyCallers
-from registry.api.lane import HeartbeatEndpoint
+from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
@@ -115,7 +115,7 @@ async def run(
                 log=log,
                 systemd=SystemdSockets(environ=os.environ, notifier=notifier),
                 timeouts=timeouts(stale_after_seconds=settings.nodes.stale_after_seconds),
-                lane=HeartbeatEndpoint(registry.nodes),
+                lane=heartbeat_endpoint(registry.nodes),
             )
         )
         await listener.listen(listen_address(settings.listen))

@@ -4,45 +4,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from types import TracebackType
-from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
+from registry.client.client import RegistryClient
 from registry.client.tls import ClientTls, is_loopback_address
-from registry.message import Heartbeat, Node
-
-
-class RegistryApi(Protocol):
-    """A client of one registry, as far as reporting needs it. Requests raise RegistryError."""
-
-    async def __aenter__(self) -> Self:
-        """Open the client."""
-        ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close its connection."""
-        ...
-
-    async def disconnect(self) -> None:
-        """Close the kept connection, if there is one; the next request makes another."""
-        ...
-
-    async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
-        """Send a heartbeat and return the node as the registry has it now."""
-        ...
-
-    async def forget(
-        self, hostname: str, *, agent_id: str | None = None, key: str | None = None
-    ) -> None:
-        """Delete a node; with ``agent_id`` only if no other identity has the name."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +17,7 @@ class RegistryConnection:
     """The connection to one registry; ``client`` is opened before use, as a context manager."""
 
     url: str
-    client: RegistryApi
+    client: RegistryClient
 
     @property
     def sends_key_unencrypted(self) -> bool:

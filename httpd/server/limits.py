@@ -216,13 +216,6 @@ class ConnectionLimiter:
             connection.close_now("stop")
 
 
-class Holder(Protocol):
-    """A connection that holds bytes of a request."""
-
-    def close_now(self, reason: str) -> None:
-        """Close it without waiting for the client; the reason is counted."""
-
-
 class UnfinishedRequests:
     """The bytes that clients have sent of requests that are not complete, or wait for their turn.
 
@@ -232,9 +225,9 @@ class UnfinishedRequests:
     def __init__(self, max_bytes: int = MAX_UNFINISHED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._total = 0
-        self._held: OrderedDict[Holder, int] = OrderedDict()  # the oldest first
+        self._held: OrderedDict[Connection, int] = OrderedDict()  # the oldest first
 
-    def hold(self, connection: Holder, size: int) -> None:
+    def hold(self, connection: Connection, size: int) -> None:
         """Record how many bytes a connection holds now. 0 ends what it began."""
         before = self._held.pop(connection, 0) if not size else self._held.get(connection, 0)
         self._total += size - before

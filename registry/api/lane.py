@@ -7,7 +7,7 @@ import msgspec
 from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
-from httpd.server.lane.lane import LaneResponse, Peer, Respond
+from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
 from registry.api.access import may_report
 from registry.api.sources import source_of
 from registry.errors import STATUS_BY_ERROR
@@ -26,11 +26,13 @@ from registry.nodes.nodes import Nodes
 LEFT_TO_HANDLER: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
 
-class HeartbeatEndpoint:
-    """The endpoint POST /nodes/{hostname}; what it does not take, the handler behind it refuses."""
+def heartbeat_endpoint(nodes: Nodes) -> Endpoint:
+    """Return the endpoint of heartbeats; the handler behind it answers what it does not take."""
+    return Endpoint("/nodes/{hostname}", MAX_BODY_BYTES, _Heartbeats(nodes).accept)
 
-    path = "/nodes/{hostname}"
-    max_body_bytes = MAX_BODY_BYTES
+
+class _Heartbeats:
+    """Takes heartbeats for the lane."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes

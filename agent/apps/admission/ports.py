@@ -6,7 +6,6 @@ import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -19,15 +18,28 @@ from agent.engine.protocol import Engine
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-class PortProbe(Protocol):
-    """The state of the host's ports, from its kernel."""
+@dataclass(frozen=True, kw_only=True)
+class HostPorts:
+    """The ports of this host, as they may be bound at the address ``bind``.
 
-    @property
-    def ephemeral(self) -> range:
-        """The ephemeral ports, which the kernel gives to outgoing connections."""
+    ``ephemeral`` are those that the kernel gives to outgoing connections.
+    """
+
+    bind: str
+    ephemeral: range
 
     def can_listen(self, port: int) -> bool:
-        """Return whether a server may listen on the port now."""
+        """Return whether the port can be bound now."""
+        family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.bind, port))
+                probe.listen(1)
+            except OSError as error:
+                # Without the right to bind a low port only the engine can find out.
+                return error.errno != errno.EADDRINUSE
+        return True
 
 
 class Ports:
@@ -41,7 +53,7 @@ class Ports:
         *,
         engine: Engine,
         repository: AppRepository,
-        probe: PortProbe,
+        probe: HostPorts,
         pick_from: range,
         log: FilteringBoundLogger,
     ) -> None:
@@ -122,27 +134,6 @@ def _without(ports: range, lent: range) -> list[int]:
     below = range(ports.start, min(ports.stop, lent.start))
     above = range(max(ports.start, lent.stop), ports.stop)
     return [*below, *above]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostPorts:
-    """The ports of this host, as they may be bound at the address ``bind``."""
-
-    bind: str
-    ephemeral: range
-
-    def can_listen(self, port: int) -> bool:
-        """Return whether the port can be bound now."""
-        family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.bind, port))
-                probe.listen(1)
-            except OSError as error:
-                # Without the right to bind a low port only the engine can find out.
-                return error.errno != errno.EADDRINUSE
-        return True
 
 
 def ephemeral_ports(source: Path = EPHEMERAL_RANGE_FILE) -> range:

@@ -179,7 +179,7 @@ async def open_apps(
             repository=repository, findings=health.findings, crashes=health.crashes
         ),
         containers=queries.containers,
-        engine=watcher,
+        engine=watcher.state,
         on_change=on_change,
     )
     apps = Apps(
@@ -209,10 +209,12 @@ async def open_apps(
         yield apps
     finally:
         await runner.close(drain_seconds)
-        await _close(
-            *(images.collector, watcher, inspector, engine_events, monitor, health.probe, periodic),
-            *(hosted_apps, images.images, engine, repository),
-        )
+        for close in (
+            *(images.collector.close, watcher.close, inspector.close, engine_events.close),
+            *(monitor.close, health.probe.close, periodic.close, hosted_apps.close),
+            *(images.images.close, engine.close, repository.close),
+        ):
+            await close()
 
 
 class _Source(Protocol):
@@ -224,16 +226,6 @@ def _subscribe(listeners: Mapping[_Source, Collection[Callable[[], None]]]) -> N
     for source, calls in listeners.items():
         for call in calls:
             source.subscribe(call)
-
-
-class _Closable(Protocol):
-    async def close(self) -> None:
-        """End."""
-
-
-async def _close(*parts: _Closable) -> None:
-    for part in parts:
-        await part.close()
 
 
 def _periodic(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from agent.apps.errors import AppNotRunning
 from agent.engine.errors import (
@@ -14,17 +13,11 @@ from agent.engine.errors import (
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App, HealthCheck
+from agent.probe import HttpProbe
 from httpd.shares.turns import Turns
 
 # Further checks wait. The wait does not count against their time limit.
 MOST_CHECKS = 16
-
-
-class Http(Protocol):
-    """Asks a port of this host."""
-
-    async def failure(self, address: str, port: int, path: str, *, seconds: float) -> str | None:
-        """Return why the request failed, None if it did not; the port is bound to ``address``."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class HealthChecker:
     """
 
     def __init__(
-        self, *, engine: Engine, http: Http, holders: Callable[[str], str] = lambda _: ""
+        self, *, engine: Engine, http: HttpProbe, holders: Callable[[str], str] = lambda _: ""
     ) -> None:
         self._holders = holders
         self._engine = engine

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
@@ -50,6 +51,20 @@ class ReadEvents:
         self._last, self._latest = now, set()
 
 
+@dataclass
+class EngineState:
+    """What is known of the engine without asking it.
+
+    Attributes:
+        version: Its version, None until it has answered.
+        problem: Why it cannot be asked, None if it can.
+
+    """
+
+    version: str | None = None
+    problem: str | None = "the container engine has not answered yet"
+
+
 class EngineWatcher:
     """Notices what others do to containers, and calls the reconciler when that is needed.
 
@@ -72,25 +87,14 @@ class EngineWatcher:
         self._on_change = on_change
         self._clock = clock
         self._log = log
-        self._version: str | None = None
+        self.state = EngineState()
         self._unsupported_limits: tuple[str, ...] = ()
         self._reachable: bool | None = None
-        self._problem: str | None = "the container engine has not answered yet"
         self._last_error: str | None = None
         self._wake = asyncio.Event()
         self._later_looks: list[asyncio.TimerHandle] = []
         self._reconciled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def version(self) -> str | None:
-        """The engine's version, None until it has answered."""
-        return self._version
-
-    @property
-    def problem(self) -> str | None:
-        """Why the engine cannot be asked, None if it can."""
-        return self._problem
 
     async def open(self, timeout_seconds: float) -> None:
         """Begin, and wait until the engine is found or unreachable, but not longer than this."""
@@ -124,7 +128,7 @@ class EngineWatcher:
         while True:
             try:
                 info = await self._engine.info()
-                self._version = info.version
+                self.state.version = info.version
                 self._unsupported_limits = info.unsupported_limits
                 self._set_reachable()
                 self._wake.set()
@@ -163,10 +167,10 @@ class EngineWatcher:
             look.cancel()
 
     def _set_reachable(self) -> None:
-        self._problem = None
+        self.state.problem = None
         if self._reachable:
             return
-        self._log.info("container engine found", version=self.version)
+        self._log.info("container engine found", version=self.state.version)
         if self._unsupported_limits:
             limits = ", ".join(self._unsupported_limits)
             self._log.warning("the kernel cannot enforce these limits", of=limits)
@@ -174,14 +178,14 @@ class EngineWatcher:
         self._on_change()
 
     def _set_unreachable(self, error: EngineError) -> None:
-        self._problem = str(error)
+        self.state.problem = str(error)
         if self._reachable is False:
             return
         self._reconciled.set()  # there is nothing to wait for
         remedy = error.remedy if isinstance(error, EngineUnavailable) else ""
         self._log.warning(
             "container engine unreachable",
-            reason=self._problem,
+            reason=self.state.problem,
             **({"remedy": remedy} if remedy else {}),
         )
         self._reachable = False
@@ -203,7 +207,7 @@ class EngineWatcher:
         try:
             await self._reconciler.reconcile()
         except EngineUnavailable as error:
-            self._problem = str(error)  # such as an engine that hangs, whose events do not end
+            self.state.problem = str(error)  # such as an engine that hangs, whose events do not end
             return False
         except (EngineError, StoreError) as error:
             if str(error) != self._last_error:
@@ -213,7 +217,7 @@ class EngineWatcher:
         except Exception as error:
             self._log.error("comparing apps with the engine failed", exc_info=error)
             return False
-        self._last_error = self._problem = None
+        self._last_error = self.state.problem = None
         self._reconciled.set()
         self._on_change()
         return True

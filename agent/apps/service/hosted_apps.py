@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import TypeAlias
 
 from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
+from agent.apps.recovery.watcher import EngineState
 from agent.apps.repository.repository import AppRepository
 from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
@@ -18,23 +19,8 @@ ANSWER_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 3.0
 
 
-class ContainerLister(Protocol):
-    """Lists the containers of apps."""
-
-    def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
-        """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
-
-
-class EngineStatus(Protocol):
-    """What is known of the engine without asking it."""
-
-    @property
-    def version(self) -> str | None:
-        """Its version, None until it has answered."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why it cannot be asked, None if it can."""
+# Returns the containers of apps by id; EngineError after so many seconds, None: the engine's limit.
+ListContainers: TypeAlias = Callable[[float | None], Awaitable[Mapping[str, Container]]]
 
 
 class HostedAppBuilder:
@@ -79,8 +65,8 @@ class HostedAppsQuery:
         self,
         *,
         apps: HostedAppBuilder,
-        containers: ContainerLister,
-        engine: EngineStatus,
+        containers: ListContainers,
+        engine: EngineState,
         on_change: Callable[[], None],
         timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
@@ -120,7 +106,7 @@ class HostedAppsQuery:
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
         try:
             async with asyncio.timeout(seconds):
-                return await self._containers(seconds=seconds)
+                return await self._containers(seconds)
         except (TimeoutError, EngineTimeout):
             if self._background_list is None:
                 self._background_list = asyncio.create_task(
@@ -134,7 +120,7 @@ class HostedAppsQuery:
         try:
             while True:
                 with suppress(EngineError):
-                    self._late_answer = await self._containers()
+                    self._late_answer = await self._containers(None)
                     break
                 await asyncio.sleep(RETRY_SECONDS)
         finally:

@@ -137,7 +137,7 @@ class AppQueries:
         ]
         return [record for record in found if not states or record.state in states]
 
-    async def containers(self, *, seconds: float | None = None) -> dict[str, Container]:
+    async def containers(self, seconds: float | None = None) -> dict[str, Container]:
         """Return this agent's containers of apps by id, with what the checks of the apps found."""
         listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
         found = {each.id: each for each in await self._ownership.own(listed)}

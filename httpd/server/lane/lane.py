@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from email.utils import formatdate
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,19 +54,19 @@ class LaneResponse(NamedTuple):
 Respond = Callable[[Peer, bytes], LaneResponse | None]
 
 
-class Endpoint(Protocol):
-    """The handler of a lane's one route: POST of a path that ends in its one parameter."""
+class Endpoint(NamedTuple):
+    """The handler of a lane's one route: POST of a path that ends in its one parameter.
 
-    @property
-    def path(self) -> str:
-        """The route, such as ``/nodes/{hostname}``."""
+    Attributes:
+        path: The route, such as ``/nodes/{hostname}``.
+        max_body_bytes: How large a body may be.
+        accept: Returns what runs a caller's requests for a name; None if it may not ask.
 
-    @property
-    def max_body_bytes(self) -> int:
-        """How large a body may be."""
+    """
 
-    def accept(self, name: str, caller: Caller) -> Respond | None:
-        """Return what carries out this caller's requests for this name; None if it may not ask."""
+    path: str
+    max_body_bytes: int
+    accept: Callable[[str, Caller], Respond | None]
 
 
 class Accepted(NamedTuple):

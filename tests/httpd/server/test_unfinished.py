@@ -6,6 +6,8 @@ from httpd.server.limits import UnfinishedRequests
 class Client:
     """A connection that notes why it was closed."""
 
+    is_busy = has_shown_key = may_be_closed = False
+
     def __init__(self, unfinished: UnfinishedRequests, size: int) -> None:
         self.closed_for = ""
         self._unfinished = unfinished
@@ -13,6 +15,12 @@ class Client:
 
     def hold(self, size: int) -> None:
         self._unfinished.hold(self, size)
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+    def close_if_idle(self) -> None:
+        """Do nothing."""
 
     def close_now(self, reason: str) -> None:
         self.closed_for = reason

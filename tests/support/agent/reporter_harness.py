@@ -20,6 +20,7 @@ from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, Registry
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
 from registry.client.backoff import Backoff
+from registry.client.client import RegistryClient
 from registry.client.errors import NotFound, Unreachable
 from registry.client.tls import ClientTls
 from registry.message import Heartbeat, Node
@@ -29,7 +30,7 @@ A, B, C = URLS = ["http://a:7655", "http://b:7655", "http://c:7655"]
 UNREACHABLE = Unreachable("Connection refused")
 
 
-class FakeRegistry:
+class FakeRegistry(RegistryClient):
     """Takes heartbeats, or fails with what ``failure`` is set to. If ``silent``, it never answers.
 
     ``connected`` tells whether a connection is kept. ``reports`` and ``forgets`` count attempts.
@@ -38,6 +39,7 @@ class FakeRegistry:
     """
 
     def __init__(self) -> None:
+        super().__init__(url=URL, key=str)
         self.failure: Exception | None = None
         self.silent = False
         self.connected = False
@@ -78,7 +80,7 @@ class FakeRegistry:
         return Node(hostname=hostname, labels=heartbeat.labels, kv=heartbeat.kv, last_update=1)
 
     async def forget(
-        self, hostname: str, *, agent_id: str | None = None, key: str | None = None
+        self, hostname: str, *, agent_id: str | None = None, key: str | None = None, **_: bool
     ) -> None:
         """Note the name or fail."""
         self.forgets += 1

@@ -21,7 +21,7 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.lane.lane import LaneResponse, Peer, Respond
+from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
@@ -62,6 +62,9 @@ class LaneApi:
         self.is_waiting = asyncio.Event()
         self.is_late = asyncio.Event()
         self.has_answered_large = asyncio.Event()
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.path, self.max_body_bytes, self.accept)
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get(self.path, self.handle), web.post(self.path, self.handle)]
@@ -142,7 +145,7 @@ async def lane_server(
         max_connections=max_connections,
         drain_seconds=drain_seconds,
         timeouts=timeouts or Timeouts(),
-        lane=api,
+        lane=api.endpoint(),
         log=log,
     ) as listener:
         address = await listener.start(("127.0.0.1", 0))

@@ -20,7 +20,7 @@ from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
-from registry.api.lane import HeartbeatEndpoint
+from registry.api.lane import heartbeat_endpoint
 from registry.composition import (
     RegistryComponents,
     build_application,
@@ -231,7 +231,7 @@ async def in_process_registry(
         drain_seconds=5.0,
         timeouts=timeouts,
         log=log,
-        lane=HeartbeatEndpoint(components.nodes) if lane else None,
+        lane=heartbeat_endpoint(components.nodes) if lane else None,
     ) as listener:
         address = await listener.start(("127.0.0.1", 0))
         registry = InProcessRegistry(

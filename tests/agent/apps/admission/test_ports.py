@@ -8,7 +8,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps.admission.ports import Ports
+from agent.apps.admission.ports import HostPorts, Ports
 from agent.apps.errors import NoFreePort
 from agent.apps.repository.repository import AppRepository
 from agent.engine.api import decoding
@@ -31,11 +31,11 @@ OTHER = Container(
 )
 
 
-@dataclass(frozen=True)
-class OneBusyPort:
+@dataclass(frozen=True, kw_only=True)
+class OneBusyPort(HostPorts):
     """A kernel that lends some ports to outgoing connections, and has one that is busy."""
 
-    ephemeral: range
+    bind: str = "127.0.0.1"
     busy: int
 
     def can_listen(self, port: int) -> bool:
@@ -46,7 +46,7 @@ def ports(folder: Path, *, ephemeral: range, busy: int, engine: Engine | None = 
     return Ports(
         engine=engine or DockerEngine(url=NO_ENGINE, timeout_seconds=1),
         repository=AppRepository(Store(folder / "agent.db")),
-        probe=OneBusyPort(ephemeral, busy),
+        probe=OneBusyPort(ephemeral=ephemeral, busy=busy),
         pick_from=range(100, 105),
         log=structlog.wrap_logger(None, processors=[LogCapture()]),
     )

@@ -10,6 +10,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
+from agent.apps.recovery.watcher import EngineState
 from agent.apps.repository.repository import AppRepository
 from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
@@ -22,13 +23,6 @@ from tests.support.machine.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
 
-class EngineNotFound:
-    """What is known of an engine that was not found yet."""
-
-    version: str | None = None
-    problem: str | None = None
-
-
 class FrozenEngine:
     """An engine that takes each question, and answers those that wait once it goes on."""
 
@@ -36,7 +30,7 @@ class FrozenEngine:
         self.asked = 0
         self.goes_on = asyncio.Event()
 
-    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+    async def __call__(self, seconds: float | None) -> Mapping[str, Container]:
         self.asked += 1
         async with asyncio.timeout(seconds):
             await self.goes_on.wait()
@@ -49,7 +43,7 @@ class UnavailableEngine:
     def __init__(self) -> None:
         self.errors: list[Exception] = [EngineUnavailable("away"), EngineTimeout("too slow")]
 
-    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+    async def __call__(self, seconds: float | None) -> Mapping[str, Container]:
         assert seconds is None or seconds > 0
         if self.errors:
             raise self.errors.pop(0)
@@ -72,7 +66,7 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
     query = HostedAppsQuery(
         apps=apps,
         containers=engine,
-        engine=EngineNotFound(),
+        engine=EngineState(problem=None),
         on_change=changed.set,
         timeout_seconds=0.05,
     )
@@ -98,7 +92,7 @@ async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_ta
     query = HostedAppsQuery(
         apps=apps,
         containers=FrozenEngine(),
-        engine=EngineNotFound(),
+        engine=EngineState(problem=None),
         on_change=lambda: None,
     )
     clock = asyncio.get_running_loop()
@@ -115,7 +109,7 @@ async def test_an_engine_that_refuses_at_once_is_asked_each_time(apps: HostedApp
     query = HostedAppsQuery(
         apps=apps,
         containers=UnavailableEngine(),
-        engine=EngineNotFound(),
+        engine=EngineState(problem=None),
         on_change=changed.set,
     )
 
@@ -132,7 +126,7 @@ async def test_a_defect_does_not_end_the_asking(apps: HostedAppBuilder) -> None:
     query = HostedAppsQuery(
         apps=apps,
         containers=engine,
-        engine=EngineNotFound(),
+        engine=EngineState(problem=None),
         on_change=lambda: None,
     )
 
@@ -150,7 +144,7 @@ async def test_nothing_is_asked_after_the_end(apps: HostedAppBuilder) -> None:
     query = HostedAppsQuery(
         apps=apps,
         containers=engine,
-        engine=EngineNotFound(),
+        engine=EngineState(problem=None),
         on_change=lambda: None,
         timeout_seconds=0.05,
     )

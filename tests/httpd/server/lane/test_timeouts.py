@@ -93,7 +93,7 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
         api = LaneApi()
         metrics = RequestMetrics(api.metrics)
         app = lane_app(api, metrics, structlog.get_logger())
-        lane = Lane(api, middleware=app[MIDDLEWARE], max_headers=1)
+        lane = Lane(api.endpoint(), middleware=app[MIDDLEWARE], max_headers=1)
         limiter = ConnectionLimiter(
             max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
         )
