@@ -132,7 +132,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         agent_run = AgentRun(agent_id=identity.id, agent_instance=instance, started_at=time())
         host = _host(configuration, agent_run, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(
-            host=host(configuration.settings.node), hosted_apps=apps.hosted_apps
+            host=host(configuration.settings.node), hosted_apps=apps.hosted.hosted_apps
         )
         status = _status_writer(configuration, heartbeat_builder, agent_run, apps)
         group_reporters = _group_reporters(
@@ -230,7 +230,7 @@ async def _apps(
             holders=partial(holders, keyring),
         ) as apps,
         watching_log(metrics, configuration.database, log, shorten=store.shorten_log),
-        sampler.sampling(apps.all),
+        sampler.sampling(apps.queries.all),
     ):
         show_engine(metrics, apps.problem)
         yield apps
@@ -354,9 +354,9 @@ def _status_writer(
         StatusFile(directory=configuration.state_directory),
         run=agent_run,
         hosting=lambda: heartbeat_builder.last_hosted_apps,
-        foreign=apps.foreign,
+        foreign=apps.queries.foreign,
     )
-    apps.on_foreign(status.write)
+    apps.queries.ownership.listeners.append(status.write)
     return status
 
 

@@ -135,7 +135,7 @@ async def run(
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
             (FLUSH_SECONDS, registry.warm_up.finish),
-            (FLUSH_SECONDS, registry.nodes.delete_expired),
+            (FLUSH_SECONDS, registry.nodes.writes.deferred.delete_expired),
             (FLUSH_SECONDS, registry.queries.update_ages),
             (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),

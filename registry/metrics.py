@@ -122,13 +122,13 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily(
             "rollcall_registry_nodes_bytes",
             "Memory that all nodes take, as estimated for nodes.max_mib.",
-            value=self._nodes.used_bytes,
+            value=self._nodes.capacity.used_bytes,
         )
         bound = GaugeMetricFamily(
             "rollcall_registry_nodes_max_bytes", "What nodes.max_mib allows all nodes to take."
         )
-        if self._nodes.max_bytes is not None:
-            bound.add_metric([], self._nodes.max_bytes)
+        if self._nodes.capacity.max_bytes is not None:
+            bound.add_metric([], self._nodes.capacity.max_bytes)
         yield bound
         yield GaugeMetricFamily(
             "rollcall_registry_available",

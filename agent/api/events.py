@@ -32,7 +32,7 @@ class EventsApi:
 
     def attach(self, app: web.Application) -> None:
         """Add the route; the streams end at the shutdown."""
-        self._feed.subscribe(self._wakeups.notify)
+        self._feed.listeners.append(self._wakeups.notify)
         app.router.add_get(EVENTS_PATH, self.follow, allow_head=True)
         app.cleanup_ctx.append(self._streams.run)
         app.on_shutdown.append(self._streams.close)

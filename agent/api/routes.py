@@ -76,7 +76,7 @@ class AppsApi:
         client = caller(request)
 
         async def encoded() -> bytes:
-            views = await self._apps.all(labels=labels, states=states)
+            views = await self._apps.queries.all(labels=labels, states=states)
             return msgspec.json.encode(
                 [requests.redacted(client, view) for view in views if is_for(client, view.name)]
             )
@@ -88,7 +88,8 @@ class AppsApi:
         name, client = requests.only_app_name(request), caller(request)
 
         async def encoded() -> bytes:
-            return msgspec.json.encode(requests.redacted(client, await self._apps.get(name)))
+            view = await self._apps.queries.one(name)
+            return msgspec.json.encode(requests.redacted(client, view))
 
         return await self._shared(client, ("one", name), encoded)
 
@@ -116,7 +117,7 @@ class AppsApi:
         name, client = requests.only_app_name(request), caller(request)
 
         async def encoded() -> bytes:
-            processes = await self._apps.processes(name)
+            processes = await self._apps.queries.processes(name)
             if not requests.may_write(client):
                 processes = list(map(without_arguments, processes))
             return msgspec.json.encode(processes)
@@ -131,7 +132,7 @@ class AppsApi:
         name = requests.only_app_name(request)
 
         async def encoded() -> bytes:
-            return msgspec.json.encode(await self._apps.stats(name))
+            return msgspec.json.encode(await self._apps.queries.stats(name))
 
         return await self._shared(caller(request), ("stats", name), encoded)
 
@@ -143,7 +144,7 @@ class AppsApi:
         ``?timestamps=true`` each line begins with its time.
         """
         window = requests.log_window(request)
-        chunks = await self._apps.logs(
+        chunks = await self._apps.queries.logs(
             requests.only_app_name(request, *requests.LOG_FILTERS),
             tail=window.tail,
             since=window.since,
@@ -177,4 +178,4 @@ class AppsApi:
     async def _end_long_requests(self, _app: web.Application) -> None:
         """End log streams and pulls, as the shutdown waits for responses."""
         self._logs.close()
-        self._apps.end_pulls()
+        self._apps.runner.end_pulls()

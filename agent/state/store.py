@@ -122,11 +122,8 @@ class Store:
         self._log = WriteAheadLog(path)
         self._is_alone = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: list[EventListener] = []
-
-    def subscribe(self, listener: EventListener) -> None:
-        """Call the listener with the events that are on the disk, in their order, each once."""
-        self._listeners.append(listener)
+        # Called with the events that are on the disk, in their order, each once.
+        self.listeners: list[EventListener] = []
 
     async def open(self) -> StoredState:
         """Open the database; create it if there is none.
@@ -371,7 +368,7 @@ class Store:
     def _publish(self, events: Sequence[Event], then: Callable[[], None]) -> None:
         then()
         if events:
-            for listener in self._listeners:
+            for listener in self.listeners:
                 listener(events)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

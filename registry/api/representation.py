@@ -29,7 +29,7 @@ class Answers:
     def __init__(self, *, slices: TimeSlices, readers: Readers) -> None:
         self._slices = slices
         self._readers = readers
-        self._compression = Compression(readers.has_room)
+        self.compression = Compression(readers.has_room)
 
     @asynccontextmanager
     async def reading(
@@ -79,13 +79,9 @@ class Answers:
         self, reader: Reader, body: LargeBody, coding: str
     ) -> CompressedResponse | None:
         """Return a body in a coding, or None if there is no memory for that."""
-        compressed = self._compression.compressed(body, coding)
+        compressed = self.compression.compressed(body, coding)
         self._readers.attach(reader, body, compressed)
-        return compressed if await self._compression.complete(body, coding) else None
-
-    def compressed_bytes(self, body: LargeBody) -> int:
-        """Return the size of the compressed forms that are kept with a body."""
-        return self._compression.made_bytes(body)
+        return compressed if await self.compression.complete(body, coding) else None
 
     async def respond_with_node(self, request: web.Request, content: bytes) -> web.StreamResponse:
         """Answer 200 with the array of one node. Raises TooManyReaders if it is large."""

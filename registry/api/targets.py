@@ -93,7 +93,7 @@ class TargetsApi:
             try:
                 return await self._answers.respond(request, reader, found, vary=vary)
             finally:
-                size = found.size + self._answers.compressed_bytes(found)
+                size = found.size + self._answers.compression.made_bytes(found)
                 await self._index.record_use(service, target_format, size)
 
     def _record_fetch(

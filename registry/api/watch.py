@@ -199,8 +199,8 @@ class Watch:
         return parts, following
 
     def _unlisted(self, listed: str, *, again: bool) -> list[Entry]:
-        entry = self._directory.get(listed) if again else None
-        following = self._directory.following(listed)
+        entry = self._directory.entries.get(listed) if again else None
+        following = self._directory.sorted.following(listed)
         return following if entry is None else [entry, *following]
 
     def _node_events(self, entry: Entry, position: Position, view: View) -> Parts:

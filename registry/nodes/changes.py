@@ -55,7 +55,7 @@ class AppliedChanges:
             return True
         self._withheld.pop(entry.hostname, None)
         self._moment = self._monotonic()  # the node is not heard of before it was stored
-        known = self._directory.get(entry.hostname)
+        known = self._directory.entries.get(entry.hostname)
         if known is not None and known.head == entry.head:
             known.digest = entry.digest or known.digest
             self.move(known, entry.address, source)
@@ -146,14 +146,14 @@ class AppliedChanges:
             return
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             self._acceptance.count_change(row.hostname)
-            node = self._directory.get(row.hostname)
+            node = self._directory.entries.get(row.hostname)
             if node is not None:  # what is unwritten was heard of it before
                 self._deferred.discard_touch(node)
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""
         self._withheld.pop(hostname, None)
-        entry = self._directory.get(hostname)
+        entry = self._directory.entries.get(hostname)
         if entry is None:
             return
         if not expired:
@@ -170,7 +170,7 @@ class AppliedChanges:
         keeps its own later report while that is not written yet.
         """
         for hostname, last_update, address in heard:
-            entry = self._directory.get(hostname)
+            entry = self._directory.entries.get(hostname)
             if entry is None:
                 self._note_withheld(HeardBefore(hostname, last_update, address))
                 continue
@@ -188,7 +188,7 @@ class AppliedChanges:
         times: list[tuple[Entry, float]] = []
         for one in heard:
             hostname, last_update, address, age = one
-            entry = self._directory.get(hostname)
+            entry = self._directory.entries.get(hostname)
             if entry is None:
                 self._note_withheld(one)
                 continue
@@ -215,13 +215,13 @@ class AppliedChanges:
 
     def row(self, hostname: str) -> Row | None:
         """Return a node as it is in memory, with its age; None if it is unknown."""
-        entry = self._directory.get(hostname)
+        entry = self._directory.entries.get(hostname)
         return None if entry is None else entry.row()._replace(age=self._monotonic() - entry.heard)
 
     def ages(self, after: str) -> list[HeardBefore]:
         """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
         now = self._monotonic()
-        return [_age(entry, now) for entry in self._directory.following(after)]
+        return [_age(entry, now) for entry in self._directory.sorted.following(after)]
 
     def silent(self, seconds: float) -> Iterator[tuple[Entry, float]]:
         """Yield the nodes that were not heard of for so long, with their ages; nodes may change.

@@ -120,7 +120,7 @@ class Heartbeats:
 
     def _known_at(self, hostname: str, source: Source) -> Entry | None:
         """Return the node if its address is the same and no change of it is pending; or None."""
-        known = self._directory.get(hostname)
+        known = self._directory.entries.get(hostname)
         if known is None or known.address != source.address or hostname in self._writes.pending:
             return None
         return known
@@ -211,7 +211,7 @@ class Heartbeats:
         writes, entry = self._writes, received.entry
         writes.require_loaded()
         hostname = entry.hostname
-        known = writes.pending.get(hostname) or self._directory.get(hostname)
+        known = writes.pending.get(hostname) or self._directory.entries.get(hostname)
         if known is not None:
             self._check_identity(known, received)
         if known is not None and known.head == entry.head and hostname not in writes.pending:
@@ -255,13 +255,13 @@ class Heartbeats:
             raise
 
     def _check_identity(self, known: Entry, received: _Received) -> None:
-        self._acceptance.check_identity(
+        self._acceptance.clone_check.check(
             known, received.heartbeat, received.source, operator=received.operator
         )
 
     def _refusal(self, received: _Received, reservation: Reservation) -> Exception | None:
         """Return why a heartbeat is refused, since another registry has changed the node."""
-        known = self._directory.get(received.entry.hostname)
+        known = self._directory.entries.get(received.entry.hostname)
         try:
             if known is not None:
                 self._check_identity(known, received)
@@ -271,7 +271,7 @@ class Heartbeats:
         return None
 
     def _reserve(self, received: _Received) -> Reservation:
-        stored = self._directory.get(received.entry.hostname)
+        stored = self._directory.entries.get(received.entry.hostname)
         try:
             return self._acceptance.reserve(received.entry, stored, received.targets)
         except (ChangesTooFast, CapacityReached):
@@ -310,7 +310,7 @@ class Heartbeats:
     def _on_put(
         self, received: _Received, reservation: Reservation, error: Exception | None
     ) -> None:
-        self._acceptance.release(reservation)
+        self._acceptance.capacity.release(reservation)
         if error is None:
             changed = self._applied.put(received.entry, received.source, reservation)
             self.counts.unchanged += not changed

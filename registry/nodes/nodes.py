@@ -64,19 +64,20 @@ class Nodes:
         self._directory = directory
         self._events = events
         self._acceptance = acceptance
+        self.capacity = acceptance.capacity
         self._freshness = acceptance.freshness
         self._monotonic = clocks.monotonic
-        self._writes = NodeWrites(store=store, monotonic=clocks.monotonic)
+        self.writes = NodeWrites(store=store, monotonic=clocks.monotonic)
         self.denied = acceptance.denied
         self._applied = AppliedChanges(
             directory=directory,
             events=events,
             acceptance=acceptance,
-            deferred=self._writes.deferred,
+            deferred=self.writes.deferred,
             monotonic=clocks.monotonic,
         )
         self.heartbeats = Heartbeats(
-            writes=self._writes,
+            writes=self.writes,
             directory=directory,
             acceptance=acceptance,
             applied=self._applied,
@@ -93,7 +94,7 @@ class Nodes:
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
         await slices.run(self._publish_loaded(entries))
         self._store.follow(self._applied)
-        self._writes.unavailable_error = None
+        self.writes.unavailable_error = None
 
     async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
         """Deny these hosts from now on, and no others; forget those that are known.
@@ -102,14 +103,14 @@ class Nodes:
         """
         self.denied.replace(patterns)
         self._store.announce_denied(self.denied.digest)
-        if not isinstance(self._writes.unavailable_error, NotLoaded):
+        if not isinstance(self.writes.unavailable_error, NotLoaded):
             await slices.run(self._forget_denied())
             await slices.run(self._applied.release(DENIED))
 
     def _forget_denied(self) -> Iterator[None]:
         """Forget all nodes that are denied, in memory at once, and in the store soon."""
         last = ""
-        while some := self._directory.following(last):
+        while some := self._directory.sorted.following(last):
             for entry in some:
                 if entry.hostname in self.denied:
                     self._applied.forget(entry.hostname, ChangeKind.DELETED, DENIED)
@@ -138,7 +139,7 @@ class Nodes:
     @property
     def unavailable_reason(self) -> str | None:
         """Why heartbeats are not accepted at present, or None if they are."""
-        error = self._writes.unavailable_error
+        error = self.writes.unavailable_error
         return str(error) if error else None
 
     @property
@@ -147,7 +148,7 @@ class Nodes:
 
         While the store is full, reads are complete: to lose the readers would help nobody.
         """
-        is_full = isinstance(self._writes.unavailable_error, StoreFull)
+        is_full = isinstance(self.writes.unavailable_error, StoreFull)
         return None if is_full else self.unavailable_reason
 
     @property
@@ -175,7 +176,7 @@ class Nodes:
 
         In a store that is `full` or `unreachable`, reads go on from memory.
         """
-        error = self._writes.unavailable_error
+        error = self.writes.unavailable_error
         if error is not None:
             return next(state for kind, state in STORE_STATES if isinstance(error, kind)), str(
                 error
@@ -186,15 +187,8 @@ class Nodes:
 
     def known_hostname(self, name: str) -> str | None:
         """Return a known hostname that is spelled in its normal form; else None."""
-        entry = self._directory.get(name)
+        entry = self._directory.entries.get(name)
         return None if entry is None else entry.hostname
-
-    def require_readable(self) -> None:
-        """Raise if reads are not possible; StoreFull and StoreUnreachable allow them.
-
-        Raises StoreUnavailable, NotLoaded.
-        """
-        self._writes.require_readable()
 
     async def delete(
         self,
@@ -208,19 +202,19 @@ class Nodes:
 
         Raises NodeNotFound, IdentityMismatch, NodeFresh, StoreUnavailable, NotLoaded.
         """
-        self._writes.require_loaded()
-        if hostname in self._writes.pending:
-            known = self._writes.pending[hostname]
+        self.writes.require_loaded()
+        if hostname in self.writes.pending:
+            known = self.writes.pending[hostname]
         else:
-            known = self._directory.get(hostname)
+            known = self._directory.entries.get(hostname)
         refusal = _deletion_refusal(hostname, known, agent_id, only_stale=only_stale)
         if refusal is not None:
             raise refusal
-        await self._writes.delete(
+        await self.writes.delete(
             hostname,
             lambda error: self._on_deleted(hostname, source, error),
             lambda: _deletion_refusal(
-                hostname, self._directory.get(hostname), agent_id, only_stale=only_stale
+                hostname, self._directory.entries.get(hostname), agent_id, only_stale=only_stale
             ),
         )
 
@@ -230,24 +224,7 @@ class Nodes:
         If there were none, write now and then all the same: after a crash, ages go on from the
         last write. While the store is unavailable, each call tries it again.
         """
-        await self._writes.flush(max_interval=self._freshness.max_flush_interval)
-
-    async def delete_expired(self) -> None:
-        """Delete expired nodes from the store, some at a time.
-
-        If this fails, the next start reads the node again, and it expires again.
-        """
-        await self._writes.deferred.delete_expired()
-
-    @property
-    def used_bytes(self) -> int:
-        """The estimated memory of all nodes."""
-        return self._acceptance.used_bytes
-
-    @property
-    def max_bytes(self) -> int | None:
-        """The bound on the memory of all nodes, None if there is none."""
-        return self._acceptance.max_bytes
+        await self.writes.flush(max_interval=self._freshness.max_flush_interval)
 
     @property
     def store_age(self) -> float:
@@ -276,18 +253,18 @@ class Nodes:
         It takes about a millisecond at most. While changes by other registries may be missing,
         nothing happens. Nodes that are due and stay are no reason to ask again.
         """
-        if isinstance(self._writes.unavailable_error, NotLoaded) or self._store.age:
+        if isinstance(self.writes.unavailable_error, NotLoaded) or self._store.age:
             return False
         silent, any_moved = self.ages.advance_some()
         for entry in silent:
             self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
         if any_moved:
             return True
-        expired = self.ages.expiring(self._writes.pending)
+        expired = self.ages.expiring(self.writes.pending)
         end = time.thread_time() + MAX_FORGET_SECONDS
         for entry in expired:
             self._applied.forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
-            self._writes.deferred.expire(entry.hostname)
+            self.writes.deferred.expire(entry.hostname)
             if time.thread_time() >= end:
                 break
         return bool(expired)

@@ -46,7 +46,7 @@ class NodeQueries:
         """
         if self._monotonic() >= self._searching_until:
             return
-        await self._slices.run(prepare(self._directory.blocks()))
+        await self._slices.run(prepare(self._directory.sorted.blocks()))
         if self._searching_until == math.inf:
             self._searching_until = self._monotonic()
 
@@ -56,20 +56,20 @@ class NodeQueries:
 
     def require_available(self) -> None:
         """Raise StoreUnavailable or NotLoaded if reads are not possible."""
-        self._nodes.require_readable()
+        self._nodes.writes.require_readable()
 
     async def prepare_read(self) -> None:
         """Mark stale nodes, and forget the expired ones, before a read.
 
         Raises StoreUnavailable or NotLoaded if reads are not possible.
         """
-        self._nodes.require_readable()
+        self._nodes.writes.require_readable()
         await self.update_ages()
 
     async def entry(self, hostname: str) -> Entry:
         """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
         await self.prepare_read()
-        entry = self._directory.get(hostname)
+        entry = self._directory.entries.get(hostname)
         if entry is None:
             raise NodeNotFound(f"no node {hostname} is known")
         return entry

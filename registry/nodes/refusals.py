@@ -71,7 +71,7 @@ class RefusedHosts:
             return True
         if seconds < self._kept_seconds:
             return False
-        entry = self._directory.get(refused.refusal.hostname)
+        entry = self._directory.entries.get(refused.refusal.hostname)
         return (
             entry is not None
             and entry.address == refused.refusal.address

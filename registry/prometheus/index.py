@@ -159,7 +159,7 @@ class TargetIndex:
 
     def _read_node(self, hostname: str) -> Iterator[None]:
         """Replace the offers of a node by those of its present labels, in steps."""
-        entry = self._directory.get(hostname)
+        entry = self._directory.entries.get(hostname)
         offers: dict[str, Offer] = {}
         if entry is not None and ENCODED_PREFIX in entry.head:
             for found in service_targets(

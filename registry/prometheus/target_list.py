@@ -82,7 +82,7 @@ class TargetList:
     def _encode(self, offer: Offer, directory: Directory) -> Steps[Sequence[bytes]]:
         if self._format == "nested":
             return offer.nested()
-        entry = directory.get(offer.hostname)
+        entry = directory.entries.get(offer.hostname)
         return () if entry is None else offer.flat((yield from encoded_meta_labels(entry, offer)))
 
 

@@ -1,9 +1,8 @@
 """Builds the apps, and runs their background tasks while they are open."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -99,9 +98,8 @@ async def open_apps(
         clock=clock,
         log=log,
     )
-    operations, containers = parts.operations, parts.containers
     runner = OperationRunner(
-        repository=repository, recover=operations.recover(), clock=clock, log=log
+        repository=repository, recover=parts.operations.recover(), clock=clock, log=log
     )
     monitor = HealthMonitor(
         repository=repository,
@@ -125,7 +123,7 @@ async def open_apps(
                 repository=repository,
                 runner=runner,
                 admission=parts.admission,
-                containers=containers,
+                containers=parts.containers,
                 counters=health.counters,
                 findings=health.findings,
                 stops=StopFinder(engine=engine, clock=clock),
@@ -135,16 +133,16 @@ async def open_apps(
             PendingPasswords(
                 repository=repository,
                 runner=runner,
-                password=operations.password,
+                password=parts.operations.password,
                 schedule=RestartSchedule(monotonic),
             ),
         ],
         repository=repository,
         runner=runner,
-        containers=containers,
+        containers=parts.containers,
         data=parts.data,
         adoption=Adoption(
-            containers=containers,
+            containers=parts.containers,
             repository=repository,
             passwords=parts.passwords,
             defaults=defaults,
@@ -155,13 +153,9 @@ async def open_apps(
     watcher = EngineWatcher(
         engine=engine, reconciler=reconciler, on_change=on_change, clock=clock, log=log
     )
-    _subscribe(
-        {
-            runner: (watcher.operation_ended, on_change, images.collector.operation_ended),
-            monitor: (watcher.look_again, on_change),
-            inspector: (watcher.look_again, on_change),
-        }
-    )
+    runner.listeners += [watcher.operation_ended, on_change, images.collector.operation_ended]
+    monitor.listeners += [watcher.look_again, on_change]
+    inspector.listeners += [watcher.look_again, on_change]
     queries = AppQueries(
         engine=engine,
         repository=repository,
@@ -174,27 +168,26 @@ async def open_apps(
             network=parts.network,
         ),
     )
-    hosted_apps = HostedAppsQuery(
-        apps=HostedAppBuilder(
-            repository=repository, findings=health.findings, crashes=health.crashes
-        ),
-        containers=queries.containers,
-        engine=watcher.state,
-        on_change=on_change,
-    )
     apps = Apps(
         repository=repository,
         runner=runner,
-        operations=operations,
+        operations=parts.operations,
         queries=queries,
-        hosted_apps=hosted_apps,
+        hosted=HostedAppsQuery(
+            apps=HostedAppBuilder(
+                repository=repository, findings=health.findings, crashes=health.crashes
+            ),
+            containers=queries.containers,
+            engine=watcher.state,
+            on_change=on_change,
+        ),
     )
     dry_apps = DryApps(
         ownership=ownership,
         health=health,
         disk_guard=disk_guard,
         readers=parts.data.in_use,
-        hosted_apps=hosted_apps,
+        hosted=apps.hosted,
         defaults=defaults,
         clock=clock,
     )
@@ -209,23 +202,16 @@ async def open_apps(
         yield apps
     finally:
         await runner.close(drain_seconds)
-        for close in (
+        await _close(
             *(images.collector.close, watcher.close, inspector.close, engine_events.close),
-            *(monitor.close, health.probe.close, periodic.close, hosted_apps.close),
-            *(images.images.close, engine.close, repository.close),
-        ):
-            await close()
+            *(monitor.close, health.probe.close, periodic.close, apps.hosted.close),
+            *(images.images.close, engine.close, repository.store.close),
+        )
 
 
-class _Source(Protocol):
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when something happens."""
-
-
-def _subscribe(listeners: Mapping[_Source, Collection[Callable[[], None]]]) -> None:
-    for source, calls in listeners.items():
-        for call in calls:
-            source.subscribe(call)
+async def _close(*parts: Callable[[], Awaitable[None]]) -> None:
+    for close in parts:
+        await close()
 
 
 def _periodic(
@@ -245,7 +231,7 @@ async def _repository(
     repository, stored = AppRepository(store, clock=clock), await store.open()
     repository.load(stored)
     health.crashes.add(stored.latest_events)
-    store.subscribe(health.crashes.add)
+    store.listeners.append(health.crashes.add)
     health.runs.load(stored.run_events)
-    store.subscribe(health.runs.add)
+    store.listeners.append(health.runs.add)
     return repository

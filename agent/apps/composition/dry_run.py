@@ -42,7 +42,7 @@ class DryApps:
     health: HealthParts
     disk_guard: DiskGuard
     readers: set[str]
-    hosted_apps: HostedAppsQuery
+    hosted: HostedAppsQuery
     defaults: AppDefaults
     clock: Callable[[], float]
 
@@ -104,5 +104,5 @@ class DryApps:
                     network=parts.network,
                 ),
             ),
-            hosted_apps=self.hosted_apps,
+            hosted=self.hosted,
         )

@@ -53,21 +53,17 @@ class ContainerManager:
         planner: ContainerPlanner,
         log: FilteringBoundLogger,
     ) -> None:
-        self._commands = commands
+        self.commands = commands
         self._engine = commands.engine
-        self._ownership = ownership
+        self.ownership = ownership
         self._volumes = volumes
         self._planner = planner
         self._log = log
 
-    async def all(self) -> list[Container]:
-        """List the containers of all apps of this agent."""
-        return await self._ownership.containers()
-
     async def of_app(self, app: str) -> list[Container]:
         """List the containers labelled with an app that are this agent's."""
         found = await self._engine.containers(label=f"{APP_LABEL}={app}")
-        return await self._ownership.own(found)
+        return await self.ownership.own(found)
 
     async def inspect(self, container: Container) -> InspectedContainer:
         """Inspect a container; ObjectNotFound."""
@@ -99,7 +95,7 @@ class ContainerManager:
             seen = await self._engine.inspect(app.container_id)
         except ObjectNotFound:
             return None
-        await self._ownership.check(app.name, seen)
+        await self.ownership.check(app.name, seen)
         return seen if seen.state not in GONE_STATES else None
 
     async def create(
@@ -122,7 +118,7 @@ class ContainerManager:
             AppOfAnother: another agent has adopted the identity of this one.
 
         """
-        self._ownership.check_agent()
+        self.ownership.check_agent()
         check_image(image, entry.target.image)
         # The server of the record's reference: others may have the same image.
         known = with_image(entry.target, image.id).image_digest
@@ -173,10 +169,6 @@ class ContainerManager:
             if each.labels.get(OPERATION_LABEL) == entry.id
         ]
 
-    def is_orphan(self, container: Container) -> bool:
-        """Return whether an operation made it that was undone or replaced by another."""
-        return self._ownership.is_orphan(container)
-
     async def remove_made_by(self, entry: JournalEntry) -> None:
         """Remove the containers that an operation made."""
         for container in await self.made_by(entry):
@@ -199,7 +191,7 @@ class ContainerManager:
     async def remove(self, container_id: str) -> None:
         """Remove a container, if it is there."""
         with suppress(ObjectNotFound):
-            await self._commands.remove(container_id)
+            await self.commands.remove(container_id)
 
     async def remove_or_stop(self, container_id: str) -> str | None:
         """Remove a container, if it is there; stop it if the engine fails to remove it.
@@ -219,17 +211,9 @@ class ContainerManager:
                 return container.labels.get(OPERATION_LABEL)
         return None
 
-    async def start(self, container: InspectedContainer) -> None:
-        """Start a container, as the engine does; EngineRefused."""
-        await self._commands.start(container)
-
-    async def reconnect(self, container: Container) -> None:
-        """Connect a container to its network, if somebody has disconnected it; EngineRefused."""
-        await self._commands.reconnect(container)
-
     async def set_autostart(self, container: Container, *, enabled: bool) -> None:
         """Set whether the engine starts a container by itself; EngineRefused."""
-        await self._commands.set_autostart(container.id, enabled=enabled)
+        await self.commands.set_autostart(container.id, enabled=enabled)
 
     async def remove_volumes(self, app: str, names: Collection[str]) -> None:
         """Remove volumes that an app has no longer; what a container still uses stays."""
@@ -244,7 +228,7 @@ class ContainerManager:
         They are those of its app as it is, or as it will be: ``target``.
         """
         with suppress(ObjectNotFound):
-            await self._commands.stop(container.id, self._planner.stop_seconds(container, target))
+            await self.commands.stop(container.id, self._planner.stop_seconds(container, target))
 
     async def stop_for_good(self, container: Container) -> None:
         """Stop a container as above, and keep the engine from starting it by itself.
@@ -261,11 +245,11 @@ class ContainerManager:
 
     async def pause(self, container: Container) -> None:
         """Pause a container; EngineConflict."""
-        await self._commands.pause(container.id)
+        await self.commands.pause(container.id)
 
     async def unpause(self, container: Container) -> None:
         """Unpause a container."""
-        await self._commands.unpause(container.id)
+        await self.commands.unpause(container.id)
 
     async def rename(self, container_id: str, name: str) -> bool:
         """Rename a container, if it is there; return False if another one holds the name."""
@@ -284,7 +268,7 @@ class ContainerManager:
     async def limit(self, container_id: str, limits: App) -> None:
         """Set the limits of an app in a container, running or not, if it is there."""
         with suppress(ObjectNotFound):
-            await self._commands.limit(container_id, cpu=limits.cpu, memory=limits.memory)
+            await self.commands.limit(container_id, cpu=limits.cpu, memory=limits.memory)
 
     async def used_memory(self, container_id: str) -> int | None:
         """Return the bytes of memory that a container uses, None where they are unknown."""

@@ -84,7 +84,7 @@ class DryRuns(Generic[Changes]):
         """
         ended = await self._runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
         engine = DryEngine(self._engine)
-        repository = self._repository.copied(DryStore(self._repository.history))
+        repository = self._repository.copied(DryStore(self._repository.store.revisions))
         app = repository.find(name)
         before = await _container(self._engine, app)
         changes = self._build(engine, repository, ended)

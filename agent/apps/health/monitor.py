@@ -88,11 +88,8 @@ class HealthMonitor(ContainerObserver):
         self._log = log
         self._tasks: dict[_Checked, asyncio.Task[None]] = {}
         self._observed: set[_Checked] = set()
-        self._listeners: list[Callable[[], None]] = []
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when an app has become healthy or unhealthy."""
-        self._listeners.append(listener)
+        # Called when an app has become healthy or unhealthy.
+        self.listeners: list[Callable[[], None]] = []
 
     def is_due(self) -> bool:
         """Return whether an app has another check or another container than was observed."""
@@ -178,7 +175,7 @@ class HealthMonitor(ContainerObserver):
             self._log.warning("app is unhealthy", app=name, reason=finding.reason)
         elif before.health == "unhealthy":
             self._log.info("app is healthy again", app=name)
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
     async def close(self) -> None:

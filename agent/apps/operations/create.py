@@ -31,14 +31,10 @@ class CreateOperation:
         starter: ContainerStarter,
     ) -> None:
         self._repository = repository
-        self._admission = admission
+        self.admission = admission
         self._images = images
         self._containers = containers
         self._starter = starter
-
-    def check_name(self, name: str) -> None:
-        """Refuse the name of an app that exists; AppExists."""
-        self._admission.check_name(name)
 
     async def run(self, job: Job, wanted: NewApp) -> None:
         """Create an app.
@@ -51,7 +47,7 @@ class CreateOperation:
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
-        app = await self._admission.new_app(
+        app = await self.admission.new_app(
             wanted, now=job.header.since, picked_ports_only=job.picked_ports_only
         )
         entry = CreateEntry(header=job.header, target=app)

@@ -1,7 +1,6 @@
 """Reads the data of an app, which may be paused meanwhile."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from agent.apps.archives.access import DataAccess, Helper
@@ -47,7 +46,7 @@ class ExportOperation:
     ) -> None:
         self._repository = repository
         self._containers = containers
-        self._data = data
+        self.data = data
 
     async def run(self, job: Job, *, export: Export) -> None:
         """Open the data to the reader, and with ``pause`` wait for the reader's end.
@@ -59,8 +58,8 @@ class ExportOperation:
         """
         app = self._repository.get(job.app)
         container = await self._containers.current(app)
-        volumes = await self._data.volumes(app)
-        helper = await self._data.open_to_read(app, await self._data.image(app, container), volumes)
+        volumes = await self.data.volumes(app)
+        helper = await self.data.open_to_read(app, await self.data.image(app, container), volumes)
         try:
             if export.pause and container is not None and container.state == "running":
                 await self._pause(job, export, helper, container)
@@ -68,7 +67,7 @@ class ExportOperation:
                 export.offer(helper)
         finally:
             if not export.opened.done():
-                await self._data.close(helper)
+                await self.data.close(helper)
 
     async def _pause(
         self, job: Job, export: Export, helper: Helper, container: InspectedContainer
@@ -97,11 +96,3 @@ class ExportOperation:
             with suppress(ObjectNotFound, EngineConflict):  # it has just ended
                 await self._containers.unpause(container)
         await self._repository.finish(entry, entry.target)
-
-    def read(self, helper: Helper) -> AsyncGenerator[bytes]:
-        """Return the tar of the data."""
-        return self._data.read(helper)
-
-    async def close(self, helper: Helper) -> None:
-        """End the reading."""
-        await self._data.close(helper)

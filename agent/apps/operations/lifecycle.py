@@ -55,7 +55,7 @@ class StartOperation:
             await job.commit(entry)
             await self._carry_out(entry, container)
         else:
-            await self._containers.reconnect(container)
+            await self._containers.commands.reconnect(container)
             if not container.autostart:  # somebody has started a stopped app by hand
                 await self._containers.set_autostart(container, enabled=True)
             if container.state == "paused":
@@ -206,7 +206,7 @@ class DeleteOperation:
     async def _check_data(self, app: App, volumes: Collection[str]) -> None:
         going = {app.container_id}
         for container in await self._containers.of_app(app.name):
-            if self._containers.is_orphan(container):
+            if self._containers.ownership.is_orphan(container):
                 going.add(container.id)
         unfinished = self._repository.entry(app.name)
         if unfinished is not None:  # the deletion takes its place, and removes what it made
@@ -236,7 +236,7 @@ class DeleteOperation:
 
     async def _remove_containers(self, app: App) -> None:
         for container in await self._containers.of_app(app.name):
-            if container.id == app.container_id or self._containers.is_orphan(container):
+            if container.id == app.container_id or self._containers.ownership.is_orphan(container):
                 if container.state in UP_STATES:
                     await self._containers.stop(container)
                 await self._containers.remove(container.id)

@@ -52,7 +52,7 @@ class RestartOperation:
         reason = f"it was down: {container.error}" if container.error else "it was down"
         job.header = msgspec.structs.replace(job.header, reason=reason)
         try:
-            await self._containers.start(container)
+            await self._containers.commands.start(container)
         except EngineRefused as error:
             failed = not_started(app, error)
             await self._repository.put(failed, outcome_of=job.header, error=error)
@@ -84,7 +84,7 @@ class RestartOperation:
         await job.commit(entry)
         await self._containers.stop(container)
         try:
-            await self._containers.start(container)
+            await self._containers.commands.start(container)
         except EngineRefused as error:
             await self._repository.finish(entry, not_started(app, error), error=error)
             raise

@@ -82,7 +82,7 @@ class RollbackOperation:
             if not before:
                 raise NoRevisionBefore(f"app `{app.name}` has no revision before this one; {kept}")
             number = before[-1]
-        for revision in await self._repository.history(app.name):
+        for revision in await self._repository.store.revisions(app.name):
             if revision.revision == number:
                 return revision
         raise RevisionNotFound(

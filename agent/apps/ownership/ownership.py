@@ -48,7 +48,8 @@ class Ownership:
         self._adopted: Mapping[str, str] = {}
         self._own = identity.all
         self._marks = Marks(engine)
-        self._on_foreign: list[Callable[[], None]] = []
+        # Called when other foreign containers or volumes are there than before.
+        self.listeners: list[Callable[[], None]] = []
 
     def copied(self, engine: Engine, repository: AppRepository) -> "Ownership":
         """Return what is known now, for a dry run with its own engine and repository."""
@@ -72,10 +73,6 @@ class Ownership:
     async def withdraw_claims(self) -> list[str]:
         """Remove the claims of other agents on what is ours; return who made them. EngineError."""
         return await withdraw_claims(self._engine, self._own, names=self._identity.own)
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when other foreign containers or volumes are there than before."""
-        self._on_foreign.append(listener)
 
     async def containers(self) -> list[Container]:
         """List this agent's containers of apps; note those of others, and what others adopted."""
@@ -125,7 +122,7 @@ class Ownership:
                 )
         if found != self.foreign:
             self.foreign = found
-            for listener in self._on_foreign:
+            for listener in self.listeners:
                 listener()
 
     async def own(self, containers: Iterable[ContainerT]) -> list[ContainerT]:

@@ -42,7 +42,7 @@ class Adoption:
         if self._repository.adopted:
             return False
         found: dict[str, App] = {}
-        for container in in_order(await self._containers.all()):
+        for container in in_order(await self._containers.ownership.containers()):
             name = container.labels[APP_LABEL]
             if name not in found and self._repository.find(name) is None:
                 app = await self._read(container)

@@ -78,7 +78,7 @@ class EngineEvents(ContainerObserver):
         events = list(self._waiting)
         self._waiting.clear()
         try:
-            await self._repository.record(events)
+            await self._repository.store.record(events)
         except (StoreError, EngineError) as error:
             self._log.warning("events not recorded", events=len(events), reason=str(error))
 

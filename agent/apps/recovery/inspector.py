@@ -60,17 +60,14 @@ class Inspector(ContainerObserver):
         self._engine = engine
         self._repository = repository
         self._runs = runs
-        self._on_found: list[Callable[[], None]] = []
+        # Called when a list was wrong.
+        self.listeners: list[Callable[[], None]] = []
         self._monotonic = monotonic
         self._inspected_at: dict[str, float] = {}
         self._suspects: dict[str, _Suspect] = {}
         self._next_round = -inf
         self._slots = asyncio.Semaphore(INSPECTED_AT_ONCE)
         self._task: asyncio.Task[None] | None = None
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when a list was wrong."""
-        self._on_found.append(listener)
 
     def happened(self, event: ContainerEvent) -> None:
         """Inspect the container of an event soon: it may have changed."""
@@ -129,7 +126,7 @@ class Inspector(ContainerObserver):
             self._notify()
 
     def _notify(self) -> None:
-        for listener in self._on_found:
+        for listener in self.listeners:
             listener()
 
     async def _inspect(self, listed: Container, app: str) -> bool:

@@ -28,19 +28,15 @@ class StopFinder:
     """
 
     def __init__(self, *, engine: Engine, clock: Callable[[], float]) -> None:
-        self._engine = engine
+        self.engine = engine
         self._clock = clock
         self._stopped_at: dict[str, float] = {}
-
-    async def engine_run(self) -> EngineRun | None:
-        """Return the present run of the engine."""
-        return await self._engine.current_run()
 
     async def seconds_since(self, container_id: str, run: EngineRun | None) -> float | None:
         """Return how long ago somebody stopped a container that is down, None if nobody did."""
         stopped_at = self._stopped_at.get(container_id)
         if stopped_at is None:
-            stopped_at = await self._engine.stopped_at(container_id)
+            stopped_at = await self.engine.stopped_at(container_id)
         if stopped_at is None or run is None or stopped_at < run.began_at:
             return None
         self._stopped_at[container_id] = stopped_at
@@ -91,7 +87,7 @@ class Keeper(ScheduledObserver):
             await self._keep_all(down)
 
     async def _keep_all(self, down: Collection[tuple[App, Container]]) -> None:
-        run = await self._stops.engine_run()
+        run = await self._stops.engine.current_run()
         refused = list[EngineRefused]()
         for app, container in down:
             if not _stays_down(app.down, run):

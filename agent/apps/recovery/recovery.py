@@ -68,6 +68,7 @@ class JournalRecovery:
 
     One that takes long keeps neither the others nor the other apps waiting: it goes on by itself.
     ``sweep_data`` removes containers that only served to read data; the journal has none of these.
+    ``on_end`` is called whenever a recovery has ended: it may have failed.
     """
 
     def __init__(
@@ -81,14 +82,10 @@ class JournalRecovery:
         self._repository = repository
         self._runner = runner
         self._sweep_data = sweep_data
-        self._schedule = schedule
+        self.schedule = schedule
         self._turns = asyncio.Semaphore(MAX_RECOVERIES)
         self._recoveries: dict[str, asyncio.Task[None]] = {}
-        self._on_end: Callable[[], None] = lambda: None
-
-    def when_one_ends(self, call: Callable[[], None]) -> None:
-        """Call a function whenever a recovery has ended: it may have failed."""
-        self._on_end = call
+        self.on_end: Callable[[], None] = lambda: None
 
     def _unfinished(self) -> list[JournalEntry]:
         return [
@@ -98,19 +95,15 @@ class JournalRecovery:
         ]
 
     def _is_idle(self, entry: JournalEntry) -> bool:
-        return self._runner.current(entry.app) is None
+        return self._runner.jobs.get(entry.app) is None
 
     def is_due(self) -> bool:
         """Return whether the recovery of an operation is due."""
-        return any(self._schedule.is_due(entry.id) for entry in self._unfinished())
+        return any(self.schedule.is_due(entry.id) for entry in self._unfinished())
 
     def seconds_to_next(self, most: float) -> float:
         """Return the seconds until the next recovery is due, at most ``most``."""
-        return self._schedule.seconds_to_next({entry.id for entry in self._unfinished()}, most)
-
-    def make_all_due(self) -> None:
-        """Try all again as soon as the engine is back."""
-        self._schedule.make_all_due()
+        return self.schedule.seconds_to_next({entry.id for entry in self._unfinished()}, most)
 
     async def recover(self) -> bool:
         """Recover each operation that is due. One that fails stays in the journal.
@@ -121,11 +114,11 @@ class JournalRecovery:
         if not self.is_due():
             return False
         await self.sweep_data()  # a deletion would find the data in use
-        due = [entry for entry in self._unfinished() if self._schedule.is_due(entry.id)]
+        due = [entry for entry in self._unfinished() if self.schedule.is_due(entry.id)]
         begun = [self._begin(entry) for entry in due]
         if begun:
             await asyncio.wait(begun, timeout=TURN_SECONDS)
-        self._schedule.keep({entry.id for entry in self._repository.entries()})
+        self.schedule.keep({entry.id for entry in self._repository.entries()})
         return True
 
     async def sweep_data(self) -> None:
@@ -139,7 +132,7 @@ class JournalRecovery:
 
         def ended(_: asyncio.Task[None]) -> None:
             del self._recoveries[entry.id]
-            self._on_end()
+            self.on_end()
 
         task.add_done_callback(ended)
         return task
@@ -148,9 +141,9 @@ class JournalRecovery:
         async with self._turns:
             # Since it was listed, a request may have recovered it and gone on.
             unfinished = self._is_idle(entry) and entry in self._repository.entries()
-            if not unfinished or not self._schedule.is_due(entry.id):
+            if not unfinished or not self.schedule.is_due(entry.id):
                 return
-            repeated = self._schedule.begin(entry.id)
+            repeated = self.schedule.begin(entry.id)
             recovery = asyncio.ensure_future(self._runner.recover(entry, repeated=repeated))
             try:
                 await asyncio.wait({recovery}, timeout=TURN_SECONDS)
@@ -184,13 +177,9 @@ class Sweeper:
         self._repository = repository
         self._runner = runner
         self._containers = containers
-        self._adoption = adoption
+        self.adoption = adoption
         self._log = log
         self._logged: set[tuple[str, str]] = set()
-
-    async def adopt(self) -> bool:
-        """Read the apps of a new database from their containers; return whether it is new."""
-        return await self._adoption.adopt()
 
     async def sweep(self, containers: Collection[Container]) -> bool:
         """Remove the containers that undone operations left.
@@ -201,7 +190,7 @@ class Sweeper:
         """
         existing, found = {container.id for container in containers}, False
         for container in in_order(containers):
-            orphan = self._containers.is_orphan(container)
+            orphan = self._containers.ownership.is_orphan(container)
             if self._is_stray(container):
                 found = True
                 await (self._remove(container) if orphan else self._take_back(container, existing))
@@ -225,7 +214,7 @@ class Sweeper:
             self._warn("container removed that an undone operation had left", container)
 
     async def _take_back(self, container: Container, existing: Collection[str]) -> None:
-        if not await self._adoption.take_back(container, existing):
+        if not await self.adoption.take_back(container, existing):
             self._warn_once("container of no app left alone", container)
 
     async def rename(self, containers: Mapping[str, Container]) -> None:
@@ -267,17 +256,17 @@ class Reconciler:
         observers: Sequence[ContainerObserver],
     ) -> None:
         self._containers = containers
-        self._journal = journal
+        self.journal = journal
         self._sweeper = sweeper
         self._observers = observers
 
     def is_due(self) -> bool:
         """Return whether there is something to do at once."""
-        return self._journal.is_due() or any(each.is_due() for each in self._observers)
+        return self.journal.is_due() or any(each.is_due() for each in self._observers)
 
     def seconds_to_next(self) -> float:
         """Return after how many seconds there is something to do."""
-        most = self._journal.seconds_to_next(RECONCILE_SECONDS)
+        most = self.journal.seconds_to_next(RECONCILE_SECONDS)
         return min([most, *(each.seconds_to_next(most) for each in self._observers)])
 
     def happened(self, event: ContainerEvent) -> None:
@@ -287,7 +276,7 @@ class Reconciler:
 
     def engine_gone(self) -> None:
         """Record that no events come any more; what failed meanwhile is due once it is back."""
-        self._journal.make_all_due()
+        self.journal.schedule.make_all_due()
         for observer in self._observers:
             observer.engine_gone()
 
@@ -301,25 +290,18 @@ class Reconciler:
         try:
             await self._reconcile()
         except EngineUnavailable:
-            self._journal.make_all_due()
+            self.journal.schedule.make_all_due()
             raise
 
-    def when_a_recovery_ends(self, call: Callable[[], None]) -> None:
-        """Call a function whenever the recovery of an operation has ended."""
-        self._journal.when_one_ends(call)
-
-    async def close(self) -> None:
-        """End the recoveries that go on."""
-        await self._journal.close()
-
     async def _reconcile(self) -> None:
-        listed = await self._containers.all()  # without the engine, nothing can be recovered
+        ownership = self._containers.ownership
+        listed = await ownership.containers()  # without the engine, nothing can be recovered
         # Mostly there is nothing to do, and the list is as the containers are now.
-        adopted = await self._sweeper.adopt()
-        if await self._journal.recover() or adopted:
-            listed = await self._containers.all()
+        adopted = await self._sweeper.adoption.adopt()
+        if await self.journal.recover() or adopted:
+            listed = await ownership.containers()
         if await self._sweeper.sweep(listed):
-            listed = await self._containers.all()
+            listed = await ownership.containers()
         containers = {container.id: container for container in listed}
         await self._sweeper.rename(containers)
         refused = list[EngineRefused]()
@@ -328,6 +310,6 @@ class Reconciler:
                 await observer.observe(containers)
             except EngineRefused as error:  # the others look all the same
                 refused.append(error)
-        await self._journal.sweep_data()
+        await self.journal.sweep_data()
         if refused:
             raise refused[0]

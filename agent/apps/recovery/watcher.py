@@ -83,7 +83,7 @@ class EngineWatcher:
     ) -> None:
         self._engine = engine
         self._reconciler = reconciler
-        reconciler.when_a_recovery_ends(self.look_again)
+        reconciler.journal.on_end = self.look_again
         self._on_change = on_change
         self._clock = clock
         self._log = log
@@ -112,7 +112,7 @@ class EngineWatcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._reconciler.close()
+        await self._reconciler.journal.close()
 
     def operation_ended(self) -> None:
         """Soon recover an operation that has just broken off, and look at its app again."""

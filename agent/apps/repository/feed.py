@@ -23,11 +23,8 @@ class EventFeed:
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._first = 0
-        self._listeners: list[Callable[[], None]] = []
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when there are more events."""
-        self._listeners.append(listener)
+        # Called when there are more events.
+        self.listeners: list[Callable[[], None]] = []
 
     @property
     def first(self) -> int:
@@ -49,7 +46,7 @@ class EventFeed:
             dropped = max(len(self._events) - MAX_EVENTS, DROPPED_AT_ONCE)
             del self._events[:dropped]
             self._first += dropped
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
     def after(self, position: int, limit: int) -> list[Event] | None:

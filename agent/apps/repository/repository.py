@@ -1,7 +1,7 @@
 """All apps and the journal of operations: read from memory, written to the store."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from agent.apps.errors import AppNotFound, OperationCancelled
 from agent.apps.repository.feed import EventFeed
@@ -29,7 +29,7 @@ class AppRepository:
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.feed = EventFeed()
-        self._store = store
+        self.store = store
         self._clock = clock
         self._apps: dict[str, App] = {}
         self._entries: dict[str, JournalEntry] = {}
@@ -48,11 +48,11 @@ class AppRepository:
         self._entries = {entry.app: entry for entry in stored.entries}
         self._undone = set(stored.undone)
         self._kept_data = dict(stored.kept_data)
-        self.pulls = PullRecords(self._store, images=stored.pulled, begun=stored.pulls)
+        self.pulls = PullRecords(self.store, images=stored.pulled, begun=stored.pulls)
         self.revisions = KeptRevisions(stored.images)
 
         self.feed.add(stored.latest_events)
-        self._store.subscribe(self.feed.add)
+        self.store.listeners.append(self.feed.add)
 
     def copied(self, store: Store) -> "AppRepository":
         """Return a repository with the same apps and journal, which writes to another store."""
@@ -151,7 +151,7 @@ class AppRepository:
         unfinished = self._entries.get(entry.app)
         self._entries[entry.app] = entry
         try:
-            await self._store.begin(
+            await self.store.begin(
                 entry,
                 undone=unfinished.id if unfinished else None,
                 event=self._replaced(unfinished, entry) if unfinished else None,
@@ -166,7 +166,7 @@ class AppRepository:
 
     async def advance(self, entry: JournalEntry) -> None:
         """Replace the operation's journal entry."""
-        await self._store.begin(entry)
+        await self.store.begin(entry)
         self._entries[entry.app] = entry
 
     async def finish(
@@ -205,7 +205,7 @@ class AppRepository:
             self._entries.pop(entry.app, None)
             self._keep(entry.app, revised, ended=entry.id)
 
-        await self._store.write(transaction, then=apply)
+        await self.store.write(transaction, then=apply)
 
     async def put(
         self,
@@ -230,7 +230,7 @@ class AppRepository:
 
         self._being_written[app.name] = app
         try:
-            await self._store.write(transaction, then=apply)
+            await self.store.write(transaction, then=apply)
         finally:
             del self._being_written[app.name]
 
@@ -248,13 +248,9 @@ class AppRepository:
         error = OperationCancelled(f"it had broken off, and a {entry.header.operation} replaces it")
         return self._outcome(unfinished.header, None, error)
 
-    async def record(self, events: Sequence[Event]) -> None:
-        """Write events that belong to no operation."""
-        await self._store.record(events)
-
     async def events(self, name: str) -> list[Event]:
         """Return the last events of an app, also one that is gone; AppNotFound if it has none."""
-        events = await self._store.events_of(name)
+        events = await self.store.events_of(name)
         if not events:
             self.get(name)
         return events
@@ -262,7 +258,7 @@ class AppRepository:
     async def adopt(self, apps: list[App]) -> None:
         """Put apps that were read from their containers."""
         adopted = [revise(None, app, None, image=None) for app in apps]
-        await self._store.adopt(
+        await self.store.adopt(
             [each.app for each in adopted],
             [each.revision for each in adopted if isinstance(each.revision, Revision)],
         )
@@ -282,13 +278,9 @@ class AppRepository:
         if ended is not None:
             self._ended[name] = ended
 
-    async def history(self, name: str) -> list[Revision]:
-        """Return the revisions of an app, the newest first; StoreError."""
-        return await self._store.revisions(name)
-
     async def put_image(self, image: RevisionImage) -> None:
         """Put the image of a revision that was written without it, or without its digest."""
-        await self._store.put_image(image)
+        await self.store.put_image(image)
         self.revisions.fill(image)
 
     def needed_images(self) -> set[str]:
@@ -301,7 +293,3 @@ class AppRepository:
             apps = (getattr(entry, "before", None), getattr(entry, "target", None))
             needed |= {app.image_id for app in apps if app is not None}
         return {each for each in needed if each is not None}
-
-    async def close(self) -> None:
-        """Close the store."""
-        await self._store.close()

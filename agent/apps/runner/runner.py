@@ -99,32 +99,26 @@ class OperationRunner:
         self._recover = recover
         self._clock = clock
         self._log = log
-        self._jobs: dict[str, Job] = {}
+        # The operations that run, by the app's name.
+        self.jobs: dict[str, Job] = {}
         # What ends pulls does not wait behind them.
         self._turns = {cancels: Turns(MOST_OPERATIONS) for cancels in (False, True)}
         self._tasks: set[asyncio.Task[None]] = set()
         # When the agent began to stop, by the event loop's clock.
         self._stopping_since: float | None = None
-        self._listeners: list[Callable[[], None]] = []
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener after the end of each operation."""
-        self._listeners.append(listener)
-
-    def current(self, name: str) -> Job | None:
-        """Return the operation of the app that runs, None if none does."""
-        return self._jobs.get(name)
+        # Called after the end of each operation.
+        self.listeners: list[Callable[[], None]] = []
 
     def is_busy(self, name: str) -> bool:
         """Return whether an operation of the app still runs, or has broken off."""
-        return name in self._jobs or self._repository.entry(name) is not None
+        return name in self.jobs or self._repository.entry(name) is not None
 
     def status(self, name: str) -> OperationStatus | None:
         """Return the app's operation that has not ended: one that runs, or one that broke off.
 
         A job whose outcome was written has ended: a client may have got its event already.
         """
-        job, entry = self._jobs.get(name), self._repository.entry(name)
+        job, entry = self.jobs.get(name), self._repository.entry(name)
         if job is not None:
             return None if self._repository.is_ended(job.header) else job.status
         if entry is not None:
@@ -162,11 +156,11 @@ class OperationRunner:
         async with requester.waiting():
             with suppress(TimeoutError):
                 async with asyncio.timeout(requester.wait_seconds):
-                    while job := self._jobs.get(name):
+                    while job := self.jobs.get(name):
                         if ends_pulls and job.status.pull is not None:
                             return self._repository.entry(name)
                         await job.done.wait()
-        if job := self._jobs.get(name):
+        if job := self.jobs.get(name):
             raise self._busy(job.header)
         return None
 
@@ -183,7 +177,7 @@ class OperationRunner:
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
         runs, or the agent stops. Errors are raised as by ``perform``.
         """
-        if self.current(entry.app) is None and self._stopping_since is None:
+        if self.jobs.get(entry.app) is None and self._stopping_since is None:
             job = self._new_job(entry.header, repeated=repeated)
             await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
 
@@ -191,7 +185,7 @@ class OperationRunner:
         async with requester.waiting():
             await self._wait_for_turn(name, operation, requester)
         # Nothing is awaited from the last check of the key to the operation.
-        if job := self._jobs.get(name):
+        if job := self.jobs.get(name):
             raise self._busy(job.header)
         return self._new_job(
             EntryHeader(
@@ -210,12 +204,12 @@ class OperationRunner:
         self, name: str, operation: OperationKind, requester: Requester
     ) -> None:
         seconds, cancels = requester.wait_seconds, operation in CANCELLING
-        job = self._jobs.get(name)
+        job = self.jobs.get(name)
         if cancels and job is not None and job.can_be_ended:
             seconds = max(seconds, CANCEL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while job := self._jobs.get(name):
+                while job := self.jobs.get(name):
                     reason = cancelled(job.header, operation, by=requester.name)
                     with job.asked_to_end(reason) if cancels else nullcontext():
                         await job.done.wait()
@@ -226,7 +220,7 @@ class OperationRunner:
         job = Job(header, self._repository, repeated=repeated, picked_ports_only=picked_ports_only)
         if self._stopping_since is not None:
             job.end_pull(AgentStopping(STOPPING))
-        self._jobs[header.app] = job
+        self.jobs[header.app] = job
         return job
 
     def _busy(self, header: EntryHeader) -> AppBusy:
@@ -312,10 +306,10 @@ class OperationRunner:
 
     def _end(self, job: Job, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._jobs.pop(job.app, None)
+        self.jobs.pop(job.app, None)
         job.done.set()
         self._log_outcome(job, asyncio.CancelledError() if task.cancelled() else task.exception())
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
     def _log_outcome(self, job: Job, error: BaseException | None) -> None:
@@ -338,7 +332,7 @@ class OperationRunner:
         """End all pulls, because the agent stops, and begin no other."""
         if self._stopping_since is None:
             self._stopping_since = asyncio.get_running_loop().time()
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             job.end_pull(AgentStopping(STOPPING))
 
     async def close(self, seconds: float, *, interrupt_seconds: float = INTERRUPT_SECONDS) -> None:

@@ -6,8 +6,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
-    Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -23,14 +21,12 @@ from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Work
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery
-from agent.apps.service.queries import AppQueries, Stats
+from agent.apps.service.queries import AppQueries
 from agent.apps.views.apps import AppView
 from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineError
-from agent.engine.models import Process
 from agent.journal import CreateEntry, OperationKind
-from agent.model import AppChanges, ForeignObject, NewApp
-from agent.reporting.heartbeat import HostedApps
+from agent.model import AppChanges, NewApp
 from agent.state.history import Revision
 
 
@@ -50,13 +46,13 @@ class Apps:
         runner: OperationRunner,
         operations: Operations,
         queries: AppQueries,
-        hosted_apps: HostedAppsQuery,
+        hosted: HostedAppsQuery,
     ) -> None:
         self._repository = repository
-        self._runner = runner
+        self.runner = runner
         self._operations = operations
-        self._queries = queries
-        self._hosted_apps = hosted_apps
+        self.queries = queries
+        self.hosted = hosted
         self._dry_runs: DryRuns[Apps] | None = None
 
     def use_dry_runs(self, dry_runs: "DryRuns[Apps]") -> None:
@@ -81,11 +77,11 @@ class Apps:
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:
         """Create an app, and wait until it runs."""
         # An operation under way may delete the app of that name.
-        if self._runner.status(wanted.name) is None:
-            self._operations.create.check_name(wanted.name)
+        if self.runner.status(wanted.name) is None:
+            self._operations.create.admission.check_name(wanted.name)
         work = partial(self._operations.create.run, wanted=wanted)
-        await self._runner.perform(wanted.name, "create", requester, work)
-        return await self._queries.one(wanted.name)
+        await self.runner.perform(wanted.name, "create", requester, work)
+        return await self.queries.one(wanted.name)
 
     async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
         """Change fields of an app."""
@@ -135,7 +131,7 @@ class Apps:
         being_created = self._is_being_created(name)
         work = partial(self._operations.delete.run, keep_data=keep_data)
         try:
-            ended = await self._runner.perform(name, "delete", requester, work)
+            ended = await self.runner.perform(name, "delete", requester, work)
         except AppNotFound:
             if being_created:  # its creation was undone
                 return None
@@ -143,7 +139,7 @@ class Apps:
         if ended:
             return None
         try:
-            return await self._queries.one(name)
+            return await self.queries.one(name)
         except AppNotFound:  # it has ended meanwhile
             return None
 
@@ -180,7 +176,7 @@ class Apps:
         operation, export = self._operations.export, Export(pause=pause)
         work = partial(operation.run, export=export)
         ended = asyncio.ensure_future(
-            self._runner.perform(name, "export", replace(requester, respond_async=False), work)
+            self.runner.perform(name, "export", replace(requester, respond_async=False), work)
         )
         # A failure after the reading is logged; the operation is recovered when the engine is back.
         ended.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -189,13 +185,13 @@ class Apps:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not export.opened.done():
                 ended.result()
-            async with aclosing(operation.read(export.opened.result())) as chunks:
+            async with aclosing(operation.data.read(export.opened.result())) as chunks:
                 yield chunks
         finally:
             export.finished.set()
             if export.opened.done():
                 with suppress(EngineError):
-                    await operation.close(export.opened.result())
+                    await operation.data.close(export.opened.result())
         await asyncio.wait([ended])
 
     async def restore(self, name: str, tar: AsyncIterator[bytes], requester: Requester) -> AppView:
@@ -207,23 +203,13 @@ class Apps:
         self, name: str, operation: OperationKind, requester: Requester, work: Work
     ) -> AppView:
         self._repository.get(name)
-        await self._runner.perform(name, operation, requester, work)
-        return await self._queries.one(name)
-
-    async def all(
-        self, *, labels: Collection[str] = (), states: Collection[str] = ()
-    ) -> list[AppView]:
-        """List apps by name: those with all of the labels, in any of the states."""
-        return await self._queries.all(labels=labels, states=states)
-
-    async def get(self, name: str) -> AppView:
-        """Return the record of an app."""
-        return await self._queries.one(name)
+        await self.runner.perform(name, operation, requester, work)
+        return await self.queries.one(name)
 
     async def history(self, name: str) -> list[Revision]:
         """Return the revisions of an app, the newest first."""
         self._repository.get(name)
-        return await self._repository.history(name)
+        return await self._repository.store.revisions(name)
 
     @property
     def feed(self) -> EventFeed:
@@ -234,44 +220,6 @@ class Apps:
         """Return the last events of an app, the oldest first; AppNotFound."""
         return [event_view(event) for event in await self._repository.events(name)]
 
-    async def processes(self, name: str) -> list[Process]:
-        """List an app's processes, none if it does not run."""
-        return await self._queries.processes(name)
-
-    async def stats(self, name: str) -> Stats:
-        """Return what an app uses."""
-        return await self._queries.stats(name)
-
-    async def logs(
-        self,
-        name: str,
-        *,
-        tail: int | None,
-        since: float | None,
-        follow: bool,
-        timestamps: bool = False,
-    ) -> AsyncGenerator[bytes]:
-        """Return what an app wrote; close the generator to end it."""
-        return await self._queries.logs(
-            name, tail=tail, since=since, follow=follow, timestamps=timestamps
-        )
-
-    def end_pulls(self) -> None:
-        """End the operations that pull an image; they are recovered at the next start."""
-        self._runner.end_pulls()
-
     def problem(self) -> str | None:
         """Return why the engine cannot be asked, None if it can."""
-        return self._hosted_apps.problem
-
-    def foreign(self) -> Sequence[ForeignObject]:
-        """Return the containers and volumes of apps that are not this agent's."""
-        return self._queries.foreign()
-
-    def on_foreign(self, listener: Callable[[], None]) -> None:
-        """Call the listener when ``foreign`` has changed."""
-        self._queries.on_foreign(listener)
-
-    async def hosted_apps(self, within_seconds: float | None = None) -> HostedApps:
-        """Return the apps for the heartbeat; never fails, and takes a few seconds at most."""
-        return await self._hosted_apps.hosted_apps(within_seconds)
+        return self.hosted.problem

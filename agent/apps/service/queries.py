@@ -1,7 +1,7 @@
 """Queries about apps. The engine is asked each time; nothing is cached."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -69,14 +69,10 @@ class RecordBuilder:
         network: AppsNetwork,
     ) -> None:
         self._operations = operations
-        self._findings = findings
+        self.findings = findings
         self._crashes = crashes
         self._runs = runs
         self._network = network
-
-    def checked(self, app: App, container: ContainerT) -> ContainerT:
-        """Return the container with what the check of its app has found."""
-        return self._findings.shown(app, container)
 
     def summary(self, app: App, container: Container | None) -> AppView:
         """Return the record as a list shows it."""
@@ -88,7 +84,7 @@ class RecordBuilder:
             crashes=self._crashes.message(app.name),
             note=self._note(container),
         )
-        return views.with_check(record, self._findings.why_unhealthy(app, container))
+        return views.with_check(record, self.findings.why_unhealthy(app, container))
 
     def full(self, app: App, container: InspectedContainer | None) -> AppView:
         """Return the whole record, and keep what only an inspection shows of the last run."""
@@ -102,7 +98,7 @@ class RecordBuilder:
             crashes=self._crashes.message(app.name),
             note=self._note(container),
         )
-        return views.with_check(record, self._findings.why_unhealthy(app, container))
+        return views.with_check(record, self.findings.why_unhealthy(app, container))
 
     def _note(self, container: Container | None) -> str | None:
         return self._network.message(container) if container is not None else None
@@ -120,7 +116,7 @@ class AppQueries:
         records: RecordBuilder,
     ) -> None:
         self._engine = engine
-        self._ownership = ownership
+        self.ownership = ownership
         self._repository = repository
         self._records = records
         self._samples: dict[str, tuple[float, Sample]] = {}
@@ -140,19 +136,15 @@ class AppQueries:
     async def containers(self, seconds: float | None = None) -> dict[str, Container]:
         """Return this agent's containers of apps by id, with what the checks of the apps found."""
         listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
-        found = {each.id: each for each in await self._ownership.own(listed)}
+        found = {each.id: each for each in await self.ownership.own(listed)}
         for app in self._repository.existing():
             if app.container_id in found:
-                found[app.container_id] = self._records.checked(app, found[app.container_id])
+                found[app.container_id] = self._records.findings.shown(app, found[app.container_id])
         return found
 
     def foreign(self) -> Sequence[ForeignObject]:
         """Return the containers and volumes of apps that are not this agent's."""
-        return self._ownership.foreign
-
-    def on_foreign(self, listener: Callable[[], None]) -> None:
-        """Call the listener when ``foreign`` has changed."""
-        self._ownership.subscribe(listener)
+        return self.ownership.foreign
 
     async def one(self, name: str) -> AppView:
         """Return one app; AppNotFound."""
@@ -161,10 +153,10 @@ class AppQueries:
             container = await self._engine.inspect(app.container_id) if app.container_id else None
         except ObjectNotFound:
             container = None
-        if container is not None and not await self._ownership.owns(container):
+        if container is not None and not await self.ownership.owns(container):
             container = None
         if container is not None:
-            container = self._records.checked(app, container)
+            container = self._records.findings.shown(app, container)
         return self._records.full(app, container)
 
     async def processes(self, name: str) -> list[Process]:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from registry.errors import ChangesTooFast
-from registry.message import Heartbeat
 from registry.nodes.acceptance.capacity import Capacity, Reservation, TargetCost
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.clone_check import CloneCheck
 from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Freshness
 
 
@@ -30,39 +28,23 @@ class Acceptance:
         self.denied = DeniedHosts()
         self.freshness = freshness
         self.large = large
-        self._capacity = capacity
+        self.capacity = capacity
         self._change_limit = change_limit
-        self._clone_check = CloneCheck(freshness=freshness, monotonic=monotonic)
-
-    @property
-    def used_bytes(self) -> int:
-        """The estimated memory of all nodes."""
-        return self._capacity.used_bytes
-
-    @property
-    def max_bytes(self) -> int | None:
-        """The bound on the memory of all nodes, None if there is none."""
-        return self._capacity.max_bytes
-
-    def check_identity(
-        self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
-    ) -> None:
-        """Raise CloneRefused if a hostname belongs to another host that is not stale."""
-        self._clone_check.check(known, heartbeat, source, operator=operator)
+        self.clone_check = CloneCheck(freshness=freshness, monotonic=monotonic)
 
     def reserve(
         self, entry: Entry, stored: Entry | None, targets: TargetCost | None = None
     ) -> Reservation:
-        """Reserve memory for a new or changed node, and count the change. `release` it later.
+        """Reserve memory for a new or changed node, and count the change; release it later.
 
         `targets` are those of the entry, if they are known. Raises CapacityReached, ChangesTooFast.
         """
         before = stored.head if stored else None
-        reservation = self._capacity.reserve(entry.hostname, entry.head, before, targets)
+        reservation = self.capacity.reserve(entry.hostname, entry.head, before, targets)
         try:
             self._change_limit.take(entry.hostname)
         except ChangesTooFast:
-            self._capacity.release(reservation)
+            self.capacity.release(reservation)
             raise
         return reservation
 
@@ -72,11 +54,7 @@ class Acceptance:
         Raises CapacityReached if there is not enough any more.
         """
         before = stored.head if stored else None
-        self._capacity.renew(entry.hostname, entry.head, before, reservation)
-
-    def release(self, reservation: Reservation) -> None:
-        """Release what was reserved, since the node was stored, or could not be."""
-        self._capacity.release(reservation)
+        self.capacity.renew(entry.hostname, entry.head, before, reservation)
 
     def count_change(self, hostname: str) -> None:
         """Count a change that another registry accepted, however often the node changes."""
@@ -91,14 +69,14 @@ class Acceptance:
         Nothing was reserved for one that another registry accepted.
         """
         head = before.head if before else None
-        self._capacity.replace(after.hostname, after.head, head, reservation)
-        self._clone_check.note_change(before, after)
+        self.capacity.replace(after.hostname, after.head, head, reservation)
+        self.clone_check.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:
         """Record a node that is gone."""
-        self._capacity.forget(entry.hostname, entry.head)
-        self._clone_check.forget(entry.hostname)
+        self.capacity.forget(entry.hostname, entry.head)
+        self.clone_check.forget(entry.hostname)
 
     def note_loaded(self, entries: Iterable[Entry]) -> None:
         """Record all nodes of the store."""
-        self._capacity.fill((entry.hostname, entry.head) for entry in entries)
+        self.capacity.fill((entry.hostname, entry.head) for entry in entries)

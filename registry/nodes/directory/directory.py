@@ -11,7 +11,7 @@ import msgspec
 from registry.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
 from registry.nodes.directory.freshness import FRESH, STAGES
-from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
+from registry.responses.sorted_blocks import BlockItem, SortedBlocks
 from registry.store.protocol import Row, name_digest
 
 AGENT_ID = "agent.id"
@@ -203,13 +203,13 @@ class Directory:
     def __init__(self) -> None:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
-        self._entries: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
         self._stages = [AgeOrder[Entry]() for _ in STAGES]
         self._fresh = self._stages[FRESH]
-        self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
+        self.sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def fresh(self) -> AgeOrder[Entry]:
         """Return the nodes that are not marked as stale, the one silent for longest first."""
@@ -219,17 +219,13 @@ class Directory:
         """Return the nodes in a stage, the one silent for longest first."""
         return self._stages[stage]
 
-    def get(self, hostname: str) -> Entry | None:
-        """Return the entry of a host, or None if it is unknown."""
-        return self._entries.get(hostname)
-
     def fill(self, entries: Iterable[Entry]) -> None:
         """Add these entries, of which no two have the same hostname, to an empty directory.
 
         It may run in a thread, as long as nobody else uses the directory.
         """
-        self._sorted.fill(sorted(entries, key=attrgetter("hostname")))
-        for entry in sorted(self._sorted, key=attrgetter("heard")):
+        self.sorted.fill(sorted(entries, key=attrgetter("hostname")))
+        for entry in sorted(self.sorted, key=attrgetter("heard")):
             self._add(entry)
 
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
@@ -237,11 +233,11 @@ class Directory:
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
-        known = self._entries.get(entry.hostname)
+        known = self.entries.get(entry.hostname)
         if known is None:
             entry.heard = heard
             self._add(entry)
-            self._sorted.put(entry)
+            self.sorted.put(entry)
             return None
         before = known.head
         self.replaced_bytes += len(before)
@@ -255,7 +251,7 @@ class Directory:
     def _add(self, entry: Entry) -> None:
         """Add a host that was heard of later than all others, but for the sorted list."""
         entry.name_digest = name_digest(entry.hostname)
-        self._entries[entry.hostname] = entry
+        self.entries[entry.hostname] = entry
         self._fresh.add(entry)
         self._count_apps_down(entry, is_down=entry.has_apps_down())
 
@@ -307,22 +303,14 @@ class Directory:
 
     def remove(self, hostname: str) -> Entry | None:
         """Forget a host; return its entry, or None if it is unknown."""
-        entry = self._entries.pop(hostname, None)
+        entry = self.entries.pop(hostname, None)
         if entry is not None:
             self.replaced_bytes += len(entry.head)
             self._stages[entry.stage].remove(entry)
-            self._sorted.remove(hostname)
+            self.sorted.remove(hostname)
             self._count_apps_down(entry, is_down=False)
         return entry
 
     def _count_apps_down(self, entry: Entry, *, is_down: bool) -> None:
         self.apps_down += is_down - entry.apps_down
         entry.apps_down = is_down
-
-    def blocks(self) -> list[Block[Entry]]:
-        """Return the blocks of neighbours of this moment."""
-        return self._sorted.blocks()
-
-    def following(self, hostname: str) -> list[Entry]:
-        """Return the next nodes after a hostname, a few at a time; none at the end."""
-        return self._sorted.following(hostname)

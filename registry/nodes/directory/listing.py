@@ -212,7 +212,7 @@ def _passing(
     passes, apps_down = filters.predicate(now), selection.apps_down
     after = selection.after
     scanned = 0
-    while entries := directory.following(after):
+    while entries := directory.sorted.following(after):
         after = entries[-1].hostname
         found = entries if search is None else (yield from search.found(entries))
         for entry in filters.in_state(found):

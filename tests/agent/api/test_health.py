@@ -64,7 +64,7 @@ async def test_an_engine_that_hangs_is_told_until_it_answers_again(tmp_path: Pat
             assert (await until_status(agent, 200)).json == {"message": "ok"}
 
             fake.handle("GET /containers/json", hang)
-            await agent.apps.hosted_apps()
+            await agent.apps.hosted.hosted_apps()
             answer = await until_status(agent, 503)
             assert "does not answer in time" in answer.json["message"]
 

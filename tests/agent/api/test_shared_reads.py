@@ -83,6 +83,6 @@ async def test_a_list_asks_the_engine_once_however_many_apps_there_are(tmp_path:
         await apps.stop("shop", ASKER)
         before = engine.calls.copy()
 
-        assert len(await apps.all()) == 3
+        assert len(await apps.queries.all()) == 3
 
         assert engine.calls - before == {"containers": 1}

@@ -31,12 +31,12 @@ async def test_labels_are_bounded_by_the_bytes_that_the_engine_repeats(tmp_path:
             await apps.add_label("web", f"k{number}:{'<' * 1000}", ASKER)
         with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
             await apps.add_label("web", f"k10:{'<' * 1000}", ASKER)
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         assert len(record.labels) == 10
 
         with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
             await apps.update("web", AppChanges(command=("\x01" * 8192,)), ASKER)
-        assert await apps.get("web") == record
+        assert await apps.queries.one("web") == record
 
         await apps.remove_label("web", record.labels[0], ASKER)
         await apps.rebuild("web", ASKER)
@@ -52,7 +52,7 @@ async def test_an_app_that_is_created_is_bounded_too(tmp_path: Path) -> None:
         )
         with pytest.raises(InvalidApp, match=f"may take {MAX_SPEC_BYTES}"):
             await apps.create(large, ASKER)
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
 
 
 async def test_an_image_exposes_no_more_ports_than_the_engine_lists_fast(tmp_path: Path) -> None:
@@ -61,7 +61,8 @@ async def test_an_image_exposes_no_more_ports_than_the_engine_lists_fast(tmp_pat
         engine.tag(IMAGE, replace(fake_image("i9"), exposes=1025))
         with pytest.raises(UnfitImage, match="exposes 1025 ports, and may expose 1024"):
             await apps.create(NEW, ASKER)
-        assert (await apps.all(), engine.state.containers, engine.state.volumes) == ([], {}, {})
+        assert await apps.queries.all() == []
+        assert (engine.state.containers, engine.state.volumes) == ({}, {})
         engine.tag(IMAGE, replace(fake_image("i9"), exposes=1024))
         await apps.create(NEW, ASKER)
 

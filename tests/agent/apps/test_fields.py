@@ -29,9 +29,9 @@ class ObservedEngine(FakeEngine):
 async def test_a_description_is_in_the_list_and_in_the_record(tmp_path: Path) -> None:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         created = await apps.create(NEW, ASKER)
-        listed = await apps.all()
+        listed = await apps.queries.all()
 
-        assert created.description == (await apps.get("web")).description == TEXT
+        assert created.description == (await apps.queries.one("web")).description == TEXT
         assert [each.description for each in listed] == [TEXT]
 
 
@@ -51,7 +51,7 @@ async def test_a_description_changes_without_a_word_to_the_engine_and_survives_a
         rebuilt = await apps.rebuild("web", ASKER)
         assert rebuilt.description == "tea"
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        assert (await apps.get("web")).description == "tea"
+        assert (await apps.queries.one("web")).description == "tea"
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ async def test_a_lost_description_comes_back_as_it_was_when_the_container_was_ma
     async with running_apps(
         tmp_path / "new", engine, LogCapture(), adopt=True, defaults=AT_ONCE
     ) as apps:
-        assert await apps.get("web") == created
+        assert await apps.queries.one("web") == created
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ async def test_a_label_of_before_the_latest_fields_is_read_with_their_defaults(
     async with running_apps(
         tmp_path / "new", engine, LogCapture(), adopt=True, defaults=AT_ONCE
     ) as apps:
-        adopted = await apps.get("web")
+        adopted = await apps.queries.one("web")
 
     assert (adopted.env, adopted.labels) == ({"TOKEN": "s3cret"}, ("service:web",))
     assert (adopted.http_port, adopted.created_at) == (created.http_port, "2026-01-31T12:00:00Z")

@@ -22,7 +22,7 @@ async def test_changes_of_several_clients_at_once_are_all_made(tmp_path: Path) -
         removal = AppChanges(env_set={"A": "3"}, env_unset=("B", "NONE"))
         await asyncio.gather(*(apps.update("web", each, ASKER) for each in [*changes, removal]))
 
-        after = await apps.get("web")
+        after = await apps.queries.one("web")
     assert after.env == {"A": "3", "N0": "new", "N1": "new", "N2": "new"}
 
 
@@ -58,4 +58,4 @@ async def test_what_contradicts_itself_is_rejected_and_changes_nothing(
         before = await apps.create(app, ASKER)
         with pytest.raises(InvalidApp, match=message):
             await apps.update("web", changes, ASKER)
-        assert await apps.get("web") == before
+        assert await apps.queries.one("web") == before

@@ -156,7 +156,7 @@ async def change_what_another_agent_adopted(scene: Scene) -> None:
     scene.engine.go_away()  # so that the agent looks at all containers again
 
     async def noticed() -> bool:
-        return (await scene.apps.get("web")).state == "missing"
+        return (await scene.apps.queries.one("web")).state == "missing"
 
     await async_until(noticed)
     await scene.apps.stop("web", ASKER)
@@ -222,12 +222,12 @@ REFUSED = {
         defaults=replace(AT_ONCE, isolated=True),
     ),
     "figures of what does not run": Refusal(
-        attempt=lambda at: at.apps.stats("off"),
+        attempt=lambda at: at.apps.queries.stats("off"),
         error=errors.AppNotRunning,
         remedy="start it",
     ),
     "the log of what has no container": Refusal(
-        attempt=lambda at: at.apps.logs("lost", tail=1, since=None, follow=False),
+        attempt=lambda at: at.apps.queries.logs("lost", tail=1, since=None, follow=False),
         error=errors.AppNotRunning,
         remedy="start it",
     ),

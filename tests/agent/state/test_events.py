@@ -32,7 +32,7 @@ async def test_the_outcome_is_written_with_the_app_and_published_once_it_is_on_t
 ) -> None:
     store, published = Store(tmp_path / "agent.db"), list[Event]()
     await store.open()
-    store.subscribe(published.extend)
+    store.listeners.append(published.extend)
     await store.begin(ENTRY)
     await store.write(finished(ENTRY, APP, event=event()))
     with closing(sqlite3.connect(tmp_path / "agent.db")) as other:
@@ -50,7 +50,7 @@ async def test_the_outcome_is_written_with_the_app_and_published_once_it_is_on_t
 async def test_a_change_that_cannot_be_written_has_no_event(tmp_path: Path) -> None:
     store, published = Store(tmp_path / "agent.db"), list[Event]()
     await store.open()
-    store.subscribe(published.extend)
+    store.listeners.append(published.extend)
     with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
         other.execute("CREATE TRIGGER no BEFORE INSERT ON apps BEGIN SELECT RAISE(FAIL, 'no'); END")
 
@@ -120,7 +120,7 @@ async def test_an_app_that_is_created_again_keeps_the_events_of_its_name(tmp_pat
 async def test_events_are_published_in_their_order_whoever_waits_for_them(tmp_path: Path) -> None:
     store, published = Store(tmp_path / "agent.db"), list[Event]()
     await store.open()
-    store.subscribe(published.extend)
+    store.listeners.append(published.extend)
     writes = [asyncio.create_task(store.record([event(), event()])) for _ in range(20)]
     await asyncio.sleep(0)
     writes[3].cancel()

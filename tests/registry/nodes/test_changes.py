@@ -54,7 +54,7 @@ async def test_a_change_and_a_deletion_by_another_registry_take_effect() -> None
         registry.store.shared.deleted("near", expired=False)
         registry.store.shared.deleted("unknown", expired=False)
         assert await names(registry) == []
-        assert registry.components.nodes.used_bytes == 0
+        assert registry.components.nodes.capacity.used_bytes == 0
 
 
 async def test_a_node_that_is_heard_of_elsewhere_stays_fresh_and_its_time_is_shown() -> None:

@@ -110,7 +110,7 @@ def test_the_collector_does_not_know_of_what_is_made_for_changed_nodes(
 
     assert len(registry.components.directory) == known
     for hostname, head in bodies.items():
-        entry = registry.components.directory.get(hostname)
+        entry = registry.components.directory.entries.get(hostname)
         assert entry is not None
         assert entry.head == head
     del changed

@@ -122,7 +122,7 @@ async def together(
 
 async def compute_targets(registry: InProcessRegistry, hostname: str) -> None:
     """Compute the targets of a node."""
-    entry = registry.components.directory.get(hostname)
+    entry = registry.components.directory.entries.get(hostname)
     assert entry is not None
     target_cost_of(entry.head)
 
@@ -213,7 +213,7 @@ def test_large_nodes_that_expire_at_once(measured: Measured, shape: str) -> None
 
     assert measured.longest(work, prepare=prepare) < MAX_SECONDS
     assert not registry.components.directory
-    assert registry.components.nodes.used_bytes == 0
+    assert registry.components.nodes.capacity.used_bytes == 0
 
 
 @pytest.mark.parametrize("clients", [1, CLIENTS])
@@ -231,7 +231,7 @@ def test_large_nodes_that_are_deleted(measured: Measured, shape: str, clients: i
         return add_many(registry, shape)
 
     assert measured.longest(work, prepare=prepare, goal=goal) < goal
-    assert registry.components.nodes.used_bytes == 0
+    assert registry.components.nodes.capacity.used_bytes == 0
 
 
 def test_what_follows_from_a_batch_is_spread_and_keeps_its_order() -> None:

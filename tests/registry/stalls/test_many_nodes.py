@@ -324,7 +324,7 @@ async def age_half(loaded: LoadedRegistry) -> tuple[float, float, float]:
     hear(registry, entries[1::2])
     with loaded.loop.measured() as expired:
         await components.queries.update_ages()
-        await components.nodes.delete_expired()
+        await components.nodes.writes.deferred.delete_expired()
         await loaded.refresher.refresh()
     assert components.nodes.state_counts() == (NODES // 2, 0)
     with loaded.loop.measured() as returned:

@@ -110,7 +110,7 @@ async def expire_half(stored: Stored) -> float:
     clock.pass_seconds(20)
     with stored.loop.measured() as seconds:
         await components.queries.update_ages()
-        await components.nodes.delete_expired()
+        await components.nodes.writes.deferred.delete_expired()
         await stored.refresher.refresh()
     assert components.nodes.state_counts() == (len(entries) // 2, 0)
     return max(seconds)

@@ -41,7 +41,7 @@ class Expected:
 
 async def until_idle(apps: Apps) -> None:
     async def idle() -> bool:
-        return all(record.progress is None for record in await apps.all())
+        return all(record.progress is None for record in await apps.queries.all())
 
     await async_until(idle)
 
@@ -53,7 +53,7 @@ async def check(apps: Apps, engine: FakeEngine, expected: Expected | None = None
     """
     expected = expected or Expected()
     await until_idle(apps)
-    records = await apps.all()
+    records = await apps.queries.all()
     containers = [each for each in engine.state.containers.values() if each.labels[APP_LABEL]]
     volumes = set(engine.state.volumes)
     named = {name for record in records for name in record.volumes.values()}

@@ -121,7 +121,7 @@ async def test_a_key_that_may_only_write_changes_apps_and_reads_none(
 
         assert (await ask("GET", f"{APPS}/web", READER))[0] == 200
         assert (await ask("PUT", f"{APPS}/web/start", READER))[0] == 403
-        assert (await apps.get("web")).state == "exited"
+        assert (await apps.queries.one("web")).state == "exited"
 
 
 class PsEngine(FakeEngine):

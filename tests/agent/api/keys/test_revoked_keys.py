@@ -138,7 +138,7 @@ async def test_a_stream_outlives_a_reload_that_takes_nothing_from_its_key(
 async def test_data_that_comes_with_a_key_that_is_revoked_changes_nothing(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.apps.stop("web", ASKER)
-        before = await agent.apps.get("web")
+        before = await agent.apps.queries.one("web")
 
         async def tar() -> AsyncIterator[bytes]:
             yield packed({"srv/file": b"x" * 4_000_000})[:2_000_000]
@@ -155,7 +155,7 @@ async def test_data_that_comes_with_a_key_that_is_revoked_changes_nothing(tmp_pa
 
         with pytest.raises(ClientError):
             await restoring
-        assert (await agent.apps.get("web")).volumes == before.volumes
+        assert (await agent.apps.queries.one("web")).volumes == before.volumes
 
 
 @asynccontextmanager
@@ -215,7 +215,7 @@ async def test_a_change_that_waits_for_its_turn_ends_with_its_key(
         async with await deleting as response:
             assert response.status == 403
             assert "was revoked, or allows less" in await response.text()
-        progress = (await agent.apps.get("web")).progress
+        progress = (await agent.apps.queries.one("web")).progress
         assert progress is not None
         assert progress.operation == "restore"
 

@@ -89,7 +89,7 @@ class Agent:
         await async_until(lambda: asyncio.sleep(0, self.engine.pulling == number))
 
     async def step(self, name: str) -> str | None:
-        found = {each.name: each for each in await self.apps.all()}.get(name)
+        found = {each.name: each for each in await self.apps.queries.all()}.get(name)
         return found.progress.step if found and found.progress else None
 
 
@@ -196,7 +196,7 @@ async def test_slow_checks_of_the_apps_of_one_key_do_not_delay_those_of_others(
         await agent.apps.create(NewApp(name="web", image=IMAGE, health=CHECK), ASKER)
 
         async def healthy() -> bool:
-            return bool((await agent.apps.get("web")).healthy)
+            return bool((await agent.apps.queries.one("web")).healthy)
 
         await async_until(healthy)
         assert len(hanging) == share(MOST_CHECKS)

@@ -102,7 +102,7 @@ async def test_what_is_of_another_app_is_forbidden_whether_it_is_there_or_not(
             assert answer == (403, {"message": ALONE})
     created = await agent.ask("POST", "/v1/apps", {"name": "wiki", "image": IMAGE})
     assert created == (403, {"message": ALONE})
-    assert (await agent.apps.get("blog")).state == "running"
+    assert (await agent.apps.queries.one("blog")).state == "running"
 
 
 async def test_it_gets_no_metrics_and_is_told_its_bounds(agent: Agent) -> None:
@@ -125,8 +125,8 @@ async def test_it_creates_and_changes_its_apps(agent: Agent) -> None:
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])
 async def test_a_port_that_another_app_has_names_no_other_app(agent: Agent, query: str) -> None:
-    port = (await agent.apps.get("blog")).http_port
-    own = (await agent.apps.get("shop-2")).http_port
+    port = (await agent.apps.queries.one("blog")).http_port
+    own = (await agent.apps.queries.one("shop-2")).http_port
 
     refused = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port})
     assert refused[0] == 409
@@ -149,7 +149,7 @@ async def test_it_gets_only_ports_from_which_the_agent_picks(agent: Agent) -> No
         assert status == 403
         assert answer["message"].startswith(f"port {outside} is none of {first}-")
     # Of an operator it may get one, keep it, and not come back to it.
-    own = (await agent.apps.get("shop")).http_port
+    own = (await agent.apps.queries.one("shop")).http_port
     operator = await agent.ask("PUT", "/v1/apps/shop", {"http_port": outside}, key=OPERATOR)
     assert operator[0] == 200
     kept = await agent.ask("PUT", "/v1/apps/shop", {"http_port": outside, "cpu": 20})
@@ -157,7 +157,7 @@ async def test_it_gets_only_ports_from_which_the_agent_picks(agent: Agent) -> No
     assert (await agent.ask("PUT", "/v1/apps/shop", {"http_port": own}))[0] == 200
     back = await agent.ask("PUT", "/v1/apps/shop/rollback", {"revision": 2})
     assert back[0] == 403
-    assert (await agent.apps.get("shop")).http_port == own
+    assert (await agent.apps.queries.one("shop")).http_port == own
 
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])
@@ -172,7 +172,7 @@ async def test_it_gets_only_images_that_the_agent_allows(tmp_path: Path, query: 
             status, answer = await agent.ask(method, f"{path}{query}", body)
             assert status == 403
             assert answer["message"].startswith(f"the image `{other}` is not allowed; ")
-        assert (await agent.apps.get("shop")).image == IMAGE
+        assert (await agent.apps.queries.one("shop")).image == IMAGE
 
 
 async def test_it_sets_no_label_that_makes_another_host_a_target(agent: Agent) -> None:
@@ -195,8 +195,8 @@ async def test_it_makes_no_app_a_target_of_the_agents_service(agent: Agent) -> N
 
 
 async def test_it_names_only_ports_of_the_app_as_targets(agent: Agent) -> None:
-    record = await agent.apps.get("shop")
-    other = (await agent.apps.get("shop-2")).http_port
+    record = await agent.apps.queries.one("shop")
+    other = (await agent.apps.queries.one("shop-2")).http_port
     for port in (22, other, "-", f" {record.http_port}", ""):
         for service in ("web", "web@a"):
             label = {"Value": f"prometheus:{service}:port:{port}"}
@@ -212,11 +212,11 @@ async def test_it_names_only_ports_of_the_app_as_targets(agent: Agent) -> None:
 
 async def test_it_gives_no_port_up_that_a_label_names(agent: Agent) -> None:
     """Another app may get it, and would be asked in place of this one."""
-    record = await agent.apps.get("shop")
+    record = await agent.apps.queries.one("shop")
     label = {"Value": f"prometheus:web:port:{record.ssh_port}"}
     assert (await agent.ask("POST", "/v1/apps/shop/labels", label))[0] == 200
-    own = {each.http_port for each in await agent.apps.all()}
-    own |= {each.ssh_port for each in await agent.apps.all()}
+    own = {each.http_port for each in await agent.apps.queries.all()}
+    own |= {each.ssh_port for each in await agent.apps.queries.all()}
     free = next(port for port in DEFAULTS.ports if port not in own)
     status, answer = await agent.ask("PUT", "/v1/apps/shop", {"ssh_port": free})
     assert status == 403

@@ -40,8 +40,8 @@ async def test_a_create_or_an_update_with_another_image_is_rejected(
             await apps.create(NewApp(name="new", image=image), ASKER)
         with pytest.raises(ImageNotAllowed):
             await apps.update("web", AppChanges(image=image), ASKER)
-        assert await apps.get("web") == before
-        assert [each.name for each in await apps.all()] == ["web"]
+        assert await apps.queries.one("web") == before
+        assert [each.name for each in await apps.queries.all()] == ["web"]
 
 
 async def test_an_image_that_is_given_by_its_id_is_known_by_its_names(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_the_beginning_of_an_id_is_no_name_of_docker_hub(tmp_path: Path) -
     async with running_apps(tmp_path, engine, LogCapture(), defaults=only_hub) as apps:
         with pytest.raises(ImageNotAllowed):
             await apps.create(NewApp(name="web", image=short), ASKER)
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
     async with running_apps(tmp_path, engine, LogCapture(), defaults=ONLY_OURS) as apps:
         assert (await apps.create(NewApp(name="web", image=short), ASKER)).image_id == OUR_ID
 
@@ -96,4 +96,4 @@ async def test_an_app_from_before_goes_on_and_is_not_rebuilt_or_rolled_back(
         assert (changed.env, changed.state) == ({"A": "1"}, "running")
         with pytest.raises(ImageNotAllowed):
             await change(apps)
-        assert (await apps.get("web")).env == {"A": "1"}
+        assert (await apps.queries.one("web")).env == {"A": "1"}

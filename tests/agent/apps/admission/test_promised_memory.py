@@ -28,12 +28,12 @@ async def test_no_app_is_promised_more_than_there_is(tmp_path: Path) -> None:
         await create(apps, "first", 3000)
         with pytest.raises(MemoryPromised, match="3000 MiB are promised to other apps, and 1097"):
             await create(apps, "second", 1097)
-        assert [app.name for app in await apps.all()] == ["first"]
+        assert [app.name for app in await apps.queries.all()] == ["first"]
 
         await create(apps, "second", 1096)
         with pytest.raises(MemoryPromised, match="over 4096 MiB, 100 % of the host's 4096"):
             await apps.update("second", AppChanges(memory=1097), ASKER)
-        assert (await apps.get("second")).memory == 1096
+        assert (await apps.queries.one("second")).memory == 1096
 
         await apps.delete("first", ASKER)
         await apps.update("second", AppChanges(memory=4096), ASKER)
@@ -47,7 +47,7 @@ async def test_two_at_once_do_not_get_the_same_memory(tmp_path: Path) -> None:
         )
 
         assert sum(isinstance(error, MemoryPromised) for error in ended) == 2
-        assert len(await apps.all()) == 2
+        assert len(await apps.queries.all()) == 2
 
 
 @pytest.mark.slow

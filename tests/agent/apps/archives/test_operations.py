@@ -116,7 +116,7 @@ async def test_a_container_that_was_started_by_hand_meanwhile_keeps_its_data(
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await stopped_app(apps)
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
         (container,) = engine.state.containers.values()
 
         async def start_then_send() -> AsyncIterator[bytes]:
@@ -126,7 +126,7 @@ async def test_a_container_that_was_started_by_hand_meanwhile_keeps_its_data(
         with pytest.raises(AppNotStopped):
             await apps.restore("web", start_then_send(), ASKER)
 
-        assert (await apps.get("web")).volumes == before.volumes
+        assert (await apps.queries.one("web")).volumes == before.volumes
         assert set(engine.state.volumes) == {*before.volumes.values()}
         assert list(engine.state.containers) == [container.id]
 
@@ -136,12 +136,12 @@ async def test_a_restore_that_fails_leaves_the_message_of_the_app_alone(tmp_path
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await stopped_app(apps)
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
 
         with pytest.raises(InvalidData):
             await apps.restore("web", sent(b"no tar " * 100), ASKER)
 
-        assert await apps.get("web") == before
+        assert await apps.queries.one("web") == before
 
 
 @pytest.mark.slow
@@ -151,13 +151,13 @@ async def test_data_that_is_read_is_not_replaced_until_the_reading_has_ended(
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await stopped_app(apps)
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
         tar = sent(TAR)
 
         async with apps.export("web", ASKER, pause=False):
             with pytest.raises(DataInUse, match="is being read"):
                 await apps.restore("web", tar, ASKER)
-            assert await apps.get("web") == before
+            assert await apps.queries.one("web") == before
             assert set(engine.state.volumes) == {*before.volumes.values()}
 
         after = await apps.restore("web", tar, ASKER)  # nothing of it was read
@@ -171,7 +171,7 @@ async def test_data_that_somebody_mounts_meanwhile_is_not_replaced(tmp_path: Pat
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await stopped_app(apps)
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
         (container,) = engine.state.containers.values()
         rival = msgspec.structs.replace(container, id="r1", name="rival", labels={})
 
@@ -182,6 +182,6 @@ async def test_data_that_somebody_mounts_meanwhile_is_not_replaced(tmp_path: Pat
         with pytest.raises(DataInUse, match="used by container `rival`; remove that first"):
             await apps.restore("web", mount_then_send(), ASKER)
 
-        assert await apps.get("web") == before
+        assert await apps.queries.one("web") == before
         assert set(engine.state.volumes) == {*before.volumes.values()}
         assert set(engine.state.containers) == {container.id, rival.id}

@@ -120,7 +120,7 @@ async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_
         before = await update(apps, data=("/b",))
 
     async with apps_of(tmp_path / "new", engine, adopt=True) as apps:
-        assert (await apps.get("web")).volumes == before
+        assert (await apps.queries.one("web")).volumes == before
         await apps.delete("web", ASKER)
 
     assert engine.state.volumes == {}
@@ -151,7 +151,8 @@ async def test_an_image_with_a_relative_volume_is_refused_and_nothing_is_left(
         with pytest.raises(UnfitImage, match="VOLUME 'rel', which is no absolute path"):
             await create(apps, "app:x")
 
-        assert (await apps.all(), engine.state.containers, engine.state.volumes) == ([], {}, {})
+        assert await apps.queries.all() == []
+        assert (engine.state.containers, engine.state.volumes) == ({}, {})
 
 
 async def test_the_operator_bounds_what_an_app_may_ask_for_but_not_what_its_image_needs(

@@ -20,7 +20,7 @@ async def test_the_volume_of_another_agent_is_foreign(tmp_path: Path) -> None:
     async with apps_of(tmp_path / "own", engine) as apps:
         with pytest.raises(NameTaken, match="other-agent"):
             await create(apps)
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
 
     assert engine.state.containers == {}
     assert engine.state.volumes[FIRST]["rollcall.agent"] == "other-agent"

@@ -84,7 +84,7 @@ async def test_a_creation_that_fails_leaves_the_data_that_was_kept_from_before(
             await apps.create(wrong, replace(ASKER, respond_async=True))
 
             async def failed() -> bool:
-                return (await apps.get("web")).state == "failed"
+                return (await apps.queries.one("web")).state == "failed"
 
             await async_until(failed)
             left = set(engine.state.volumes)
@@ -137,7 +137,7 @@ async def test_a_failed_app_that_is_started_at_last_gets_its_kept_data(tmp_path:
         await apps.create(wrong, replace(ASKER, respond_async=True))
 
         async def failed() -> bool:
-            return (await apps.get("web")).state == "failed"
+            return (await apps.queries.one("web")).state == "failed"
 
         await async_until(failed)
         await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
@@ -155,9 +155,9 @@ async def test_a_volume_that_somebody_removed_is_made_again_with_a_note(tmp_path
 
         await apps.start("web", ASKER)
 
-        noted = (await apps.get("web")).message
+        noted = (await apps.queries.one("web")).message
         assert noted == (
             f"note: somebody removed its data: the volume `{FIRST}` of /srv was made again, empty"
         )
         await apps.rebuild("web", ASKER)
-        assert (await apps.get("web")).message is None
+        assert (await apps.queries.one("web")).message is None

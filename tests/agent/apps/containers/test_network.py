@@ -174,12 +174,12 @@ async def test_the_record_says_that_an_app_moves_at_its_next_replacement(tmp_pat
 
     isolated = replace(AT_ONCE, isolated=True)
     async with running_apps(tmp_path, engine, LogCapture(), defaults=isolated) as apps:
-        (listed,) = await apps.all()
-        for record in (listed, await apps.get("web"), await apps.stop("web", ASKER)):
+        (listed,) = await apps.queries.all()
+        for record in (listed, await apps.queries.one("web"), await apps.stop("web", ASKER)):
             note = "note: the app is not isolated from others yet"
             assert (record.message or "").startswith(note)
         assert (await apps.rebuild("web", ASKER)).message is None
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         note = "note: the app is still isolated"
-        assert ((await apps.get("web")).message or "").startswith(note)
+        assert ((await apps.queries.one("web")).message or "").startswith(note)

@@ -96,7 +96,7 @@ async def test_where_the_user_is_not_known_the_record_has_a_note(tmp_path: Path)
     async with apps_of(tmp_path, engine) as apps:
         for name, image in (("web", "app:x"), ("shop", "app:y")):
             await apps.create(NewApp(name=name, image=image), ASKER)
-        noted, clear = await apps.get("web"), await apps.get("shop")
+        noted, clear = await apps.queries.one("web"), await apps.queries.one("shop")
 
     assert noted.message == (
         "note: the image's user 'somebody' is not in its /etc/passwd and /etc/group, so new volumes"

@@ -62,7 +62,7 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
         await prepare(apps, engine)
         before = everything(tmp_path, engine)
 
-        was = await outcome(apps.get(name_of_app))
+        was = await outcome(apps.queries.one(name_of_app))
         planned = await outcome(apps.plan(name_of_app, ASKER, change))
 
         assert everything(tmp_path, engine) == before
@@ -121,14 +121,14 @@ async def test_who_asks_while_the_app_is_busy_waits_as_for_the_change(tmp_path: 
 
 
 async def is_busy(apps: Apps) -> bool:
-    return (await apps.get("web")).progress is not None
+    return (await apps.queries.one("web")).progress is not None
 
 
 async def test_a_port_that_somebody_took_meanwhile_is_told(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await prepare(apps, engine)
-        port = (await apps.get("off")).http_port
+        port = (await apps.queries.one("off")).http_port
         with socket.socket() as other:
             other.bind(("127.0.0.1", port))
             other.listen()

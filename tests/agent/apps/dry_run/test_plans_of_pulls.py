@@ -84,7 +84,7 @@ async def test_a_rollback_to_an_image_that_is_gone_asks_its_server_by_the_digest
         )
         assert planned.app is not None
         assert (planned.app.image, planned.app.revision) == ("served:1", 3)
-        assert (engine.here(), (await apps.get("web")).revision) == ({"s2"}, 2)
+        assert (engine.here(), (await apps.queries.one("web")).revision) == ({"s2"}, 2)
 
         del engine.by_digest[str(digest)]
         planned_to_fail = await outcome(apps.plan("web", ASKER, CHANGES["roll back"]))
@@ -117,7 +117,7 @@ async def test_a_delete_that_would_end_a_pull_says_so_and_ends_none(tmp_path: Pa
         )
 
         assert planned.app is None
-        assert (await apps.get("new")).state == "pulling"
+        assert (await apps.queries.one("new")).state == "pulling"
         await apps.delete("new", ASKER)
 
 
@@ -131,7 +131,7 @@ async def test_a_stop_that_would_cancel_a_creation_is_answered_so_by_its_dry_run
 
         planned = await outcome(apps.plan("new", ASKER, stop_new, ends_pulls=True))
 
-        assert (await apps.get("new")).state == "pulling"
+        assert (await apps.queries.one("new")).state == "pulling"
         assert planned == await outcome(stop_new(apps, ASKER))
         assert "its creation was cancelled" in planned[1]
 

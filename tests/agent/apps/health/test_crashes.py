@@ -150,9 +150,9 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 async def _loop_is_told(apps: Apps, *, is_so: bool) -> bool:
-    (listed,) = await apps.all()
-    record = await apps.get("web")
-    (hosted,) = (await apps.hosted_apps()).apps
+    (listed,) = await apps.queries.all()
+    record = await apps.queries.one("web")
+    (hosted,) = (await apps.hosted.hosted_apps()).apps
     messages = {listed.message, record.message}
     told = [("ended by itself 3 times" in (each or "")) for each in messages]
     return (told, hosted.healthy) == (([True], False) if is_so else ([False], None))
@@ -173,8 +173,8 @@ async def test_a_loop_is_told_until_the_app_is_changed_also_by_an_agent_that_was
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         assert await _loop_is_told(apps, is_so=True)
-        assert (await apps.get("web")).state == "running"
-        assert (await apps.get("web")).healthy is None
+        assert (await apps.queries.one("web")).state == "running"
+        assert (await apps.queries.one("web")).healthy is None
         plan = await apps.plan("web", ASKER, lambda dry, asker: dry.rebuild("web", asker))
         assert plan.app is not None
         assert plan.app.message is None

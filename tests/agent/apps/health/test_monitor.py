@@ -114,7 +114,7 @@ async def test_an_app_has_the_time_of_its_start_again_when_the_engine_was_away(
             return len(engine.checked) >= checked + 2
 
         await async_until(checked_twice)
-        assert (await apps.get("web")).healthy is None
+        assert (await apps.queries.one("web")).healthy is None
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ async def test_a_command_that_does_not_end_fails(tmp_path: Path) -> None:
 
         await until_healthy(apps, is_so=False)
 
-        assert "did not end within 1 s" in ((await apps.get("web")).message or "")
+        assert "did not end within 1 s" in ((await apps.queries.one("web")).message or "")
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ async def test_a_bounded_number_of_checks_runs_at_the_same_time(tmp_path: Path) 
         await asyncio.gather(*creations)
 
         async def all_healthy() -> bool:
-            return all(each.healthy for each in await apps.all())
+            return all(each.healthy for each in await apps.queries.all())
 
         await async_until(all_healthy)
 

@@ -33,7 +33,7 @@ async def test_a_check_that_cannot_be_is_refused_by_its_field(
     async with apps_of(tmp_path, FakeEngine()) as apps:
         with pytest.raises(InvalidApp, match=f"`{field}`"):
             await apps.create(NewApp(name="web", image=IMAGE, health=check), ASKER)
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
 
 
 @pytest.mark.slow

@@ -35,11 +35,11 @@ async def assert_told_over_the_restart(apps: Apps, metrics: CollectorRegistry) -
     """Assert that an app counts as unhealthy though nothing was found since its restart."""
 
     async def begins_anew() -> bool:
-        return (await apps.get("web")).healthy is None
+        return (await apps.queries.one("web")).healthy is None
 
     await async_until(begins_anew)
-    assert "ended with exit code 7" in ((await apps.get("web")).message or "")
-    assert [each.healthy for each in (await apps.hosted_apps()).apps] == [False]
+    assert "ended with exit code 7" in ((await apps.queries.one("web")).message or "")
+    assert [each.healthy for each in (await apps.hosted.hosted_apps()).apps] == [False]
     assert await shows(metrics, unhealthy=1)
 
 
@@ -60,10 +60,10 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         engine.at_step = note
         program.exit_code = 7
         await until_healthy(apps, is_so=False)
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         assert "unhealthy" in (record.message or "")
         assert "the command ended with exit code 7" in (record.message or "")
-        assert [each.healthy for each in (await apps.hosted_apps()).apps] == [False]
+        assert [each.healthy for each in (await apps.hosted.hosted_apps()).apps] == [False]
         await async_until(partial(shows, metrics, unhealthy=1))
 
         async def restarted() -> bool:
@@ -77,7 +77,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         await until_healthy(apps, is_so=True)
 
         await async_until(partial(shows, metrics, unhealthy=0))
-        assert (await apps.get("web")).message is None
+        assert (await apps.queries.one("web")).message is None
         assert steps == ["before stop", "after stop", "before start", "after start"]
         values = {
             "rollcall_apps_turned_unhealthy_total": {},
@@ -99,7 +99,7 @@ async def until_restarted(apps: Apps) -> None:
 
     await async_until(restarted)
     await until_healthy(apps, is_so=True)
-    record = await apps.get("web")
+    record = await apps.queries.one("web")
     assert (record.state, record.desired, record.message) == ("running", "running", None)
 
 
@@ -204,7 +204,7 @@ async def test_an_update_that_does_not_pass_its_check_goes_back_whatever_was_bef
 
         with pytest.raises(StartFailed, match=r"does not get healthy within .*exit code 1"):
             await apps.update("web", AppChanges(env={"A": "1"}), ASKER)
-        assert (await apps.get("web")).container_id == created.container_id
+        assert (await apps.queries.one("web")).container_id == created.container_id
         engine.check = Program(0)
         updated = await apps.update("web", AppChanges(env={"A": "2"}), ASKER)
 

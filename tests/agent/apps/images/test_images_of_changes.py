@@ -50,7 +50,7 @@ async def test_no_image_goes_while_a_change_needs_it_and_any_other_does(
         await settled(apps, engine)
 
         assert engine.here() == {"p1"}
-        assert (await apps.get("web")).state == "running"
+        assert (await apps.queries.one("web")).state == "running"
 
 
 async def test_while_an_image_is_pulled_that_one_stays_and_others_go(
@@ -100,7 +100,7 @@ async def test_an_image_that_another_agent_removes_before_its_container_is_made_
             assert engine.state.volumes == {}
         else:
             await create(apps)
-            assert (await apps.get("web")).state == "running"
+            assert (await apps.queries.one("web")).state == "running"
     assert engine.pulls == [ONE, ONE]
 
 
@@ -118,7 +118,7 @@ async def test_an_image_that_is_removed_before_an_updated_container_is_made_is_p
         engine.at_step = remove
         await update(apps, TWO)
 
-        assert (await apps.get("web")).image_id == "p2"
+        assert (await apps.queries.one("web")).image_id == "p2"
     assert engine.pulls == [ONE, TWO, TWO]
 
 
@@ -228,7 +228,7 @@ async def test_a_stop_ends_a_rollback_that_pulls_and_nothing_of_it_is_left(
         engine.at_step = hold
         rollback = asyncio.ensure_future(apps.rollback("web", 1, ASKER))
         await pulling.wait()
-        busy = await apps.get("web")
+        busy = await apps.queries.one("web")
         stopped = await apps.stop("web", ASKER)
         with pytest.raises(OperationCancelled, match="the rollback of app `web` was cancelled"):
             await rollback
@@ -255,5 +255,5 @@ async def test_an_image_that_is_gone_for_good_leaves_the_app_as_it_is_and_says_t
         with pytest.raises(ImageUnavailable, match=r"no digest at a server.*docker load"):
             await apps.rollback("web", 2, ASKER)
 
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         assert (record.state, record.image, record.revision) == ("running", TWO, 3)

@@ -96,6 +96,6 @@ async def test_no_more_images_go_than_the_disk_needs_and_the_least_recent_go_fir
     )
 
     await DiskSpace(guard=guard, free=unneeded.free, flush=flush_disks).check("/engine")
-    await repository.close()
+    await repository.store.close()
 
     assert engine.here() == {"p1", "p3"}

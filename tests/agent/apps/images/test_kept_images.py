@@ -51,7 +51,7 @@ async def test_an_image_goes_with_the_last_revision_that_has_it(
         await apps.update("web", AppChanges(description="one more"), ASKER)
         await until_here(engine, "p2")
 
-        assert (await apps.get("web")).state == "running"
+        assert (await apps.queries.one("web")).state == "running"
 
 
 async def test_an_image_that_an_update_pulled_in_vain_goes(

@@ -87,7 +87,7 @@ async def test_an_image_that_is_not_here_is_pulled_unless_never(
         else:
             with pytest.raises(ImageUnavailable, match="not on this host"):
                 await apps.create(new, ASKER)
-            assert await apps.all() == []
+            assert await apps.queries.all() == []
 
     assert engine.pulls == pulls
 
@@ -138,5 +138,5 @@ async def test_a_rebuild_uses_an_image_that_is_here_only_if_no_server_may_know_i
         else:
             with pytest.raises(type(error), match="`pull: never` uses the one on this host"):
                 await apps.rebuild("web", ASKER)
-            kept = await apps.get("web")
+            kept = await apps.queries.one("web")
             assert (kept.container_id, kept.state) == (before.container_id, "running")

@@ -43,7 +43,7 @@ def percent(record: AppView) -> int | None:
 
 async def until_pulling(apps: Apps, name: str) -> None:
     async def pulling() -> bool:
-        return (await apps.get(name)).state == "pulling"
+        return (await apps.queries.one(name)).state == "pulling"
 
     await async_until(pulling)
 
@@ -52,8 +52,8 @@ async def until_all_are_told(apps: Apps, names: list[str], wanted: int) -> None:
     """Wait until each of them is there, and its record tells this percentage."""
 
     async def told() -> bool:
-        seen = [record for record in await apps.all() if record.name in names]
-        shown = [percent(await apps.get(record.name)) for record in seen]
+        seen = [record for record in await apps.queries.all() if record.name in names]
+        shown = [percent(await apps.queries.one(record.name)) for record in seen]
         return shown == [wanted] * len(names)
 
     await async_until(told)
@@ -61,7 +61,7 @@ async def until_all_are_told(apps: Apps, names: list[str], wanted: int) -> None:
 
 async def until_done(apps: Apps, name: str) -> None:
     async def done() -> bool:
-        record = await apps.get(name)
+        record = await apps.queries.one(name)
         return (record.state, record.progress) == ("running", None)
 
     await async_until(done)
@@ -79,7 +79,7 @@ async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
         second = asyncio.create_task(apps.create(NewApp(name=names[1], image=busybox_image), ASKER))
 
         await until_all_are_told(apps, names, 30)
-        (listed,) = [each for each in await apps.all() if each.name == names[0]]
+        (listed,) = [each for each in await apps.queries.all() if each.name == names[0]]
         assert (listed.state, percent(listed)) == ("pulling", 30)
         assert listed.progress is not None
         assert (listed.progress.operation, listed.progress.step) == ("create", "pulling")

@@ -25,7 +25,7 @@ async def repository(tmp_path: Path) -> AsyncIterator[AppRepository]:
     repository = AppRepository(store, clock=lambda: BEGAN_AT)
     repository.load(await store.open())
     yield repository
-    await repository.close()
+    await repository.store.close()
 
 
 class LatePullEngine(PullingEngine):

@@ -31,7 +31,10 @@ async def test_a_change_is_seen_before_the_next_look_is_due(tmp_path: Path) -> N
         log=LOG,
         intervals=Intervals(states=600, usage=600, debounce=0),
     )
-    async with running_apps(tmp_path, engine, LogCapture()) as apps, sampler.sampling(apps.all):
+    async with (
+        running_apps(tmp_path, engine, LogCapture()) as apps,
+        sampler.sampling(apps.queries.all),
+    ):
         metrics = Metrics(sampler)
         await metrics.until(lambda found: ("agent_host_cpus", "") in found)
         await apps.create(NewApp(name="shop", image=IMAGE), ASKER)

@@ -80,7 +80,10 @@ def test_an_hour_is_kept_and_nothing_is_told_before_the_first_step() -> None:
 async def test_the_apps_of_the_engine_are_measured(tmp_path: Path) -> None:
     engine, log = FakeEngine(), structlog.wrap_logger(None, processors=[LogCapture()])
     sampler = AppSampler(engine=engine, log=log, intervals=OFTEN)
-    async with running_apps(tmp_path, engine, LogCapture()) as apps, sampler.sampling(apps.all):
+    async with (
+        running_apps(tmp_path, engine, LogCapture()) as apps,
+        sampler.sampling(apps.queries.all),
+    ):
         await apps.create(NewApp(name="shop", image=IMAGE), ASKER)
         await apps.create(NewApp(name="blog", image=IMAGE), ASKER)
 

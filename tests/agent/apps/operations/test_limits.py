@@ -67,4 +67,4 @@ async def test_limits_that_are_refused_leave_the_container_those_that_it_had(
             await apps.update("web", AppChanges(memory=REFUSED), ASKER)
 
         assert (container_of(engine).memory, container_of(engine).cpu) == (RAISED, 99)
-        assert (await apps.get("web")).memory == created.memory
+        assert (await apps.queries.one("web")).memory == created.memory

@@ -65,7 +65,7 @@ async def test_an_update_that_does_not_get_healthy_goes_back(
         with pytest.raises(StartFailed, match=f"does not get healthy.*{health}"):
             await apps.update("web", TO_OTHER, ASKER)
 
-        after = await apps.get("web")
+        after = await apps.queries.one("web")
         assert (after.state, after.image, after.healthy) == ("running", IMAGE, True)
         assert after.container_id == before.container_id
         assert "does not get healthy" in str(after.message)
@@ -149,7 +149,7 @@ async def test_the_check_of_the_image_does_not_gate_what_replaces_an_unhealthy_c
         updated = await apps.update("web", TO_OTHER, ASKER)
 
         assert (created.healthy, updated.healthy, updated.image) == (False, False, OTHER_IMAGE)
-        counts = (await apps.hosted_apps()).apps
+        counts = (await apps.hosted.hosted_apps()).apps
         assert [each.healthy for each in counts] == [False]
 
 
@@ -172,10 +172,10 @@ async def test_an_agent_that_ends_while_an_app_settles_leaves_the_app_as_it_was(
     async with apps_of(tmp_path, engine) as apps:
 
         async def idle() -> bool:
-            return (await apps.get("web")).progress is None
+            return (await apps.queries.one("web")).progress is None
 
         await async_until(idle)
-        after = await apps.get("web")
+        after = await apps.queries.one("web")
         assert (after.state, after.image) == ("running", IMAGE)
         assert list(engine.state.containers) == [before.container_id]
 
@@ -288,7 +288,7 @@ async def test_the_health_of_an_image_is_shown_everywhere_and_gates_an_update(
         return found[name] is healthy
 
     async def unhealthy_count() -> int:
-        return sum(each.healthy is False for each in (await agent.apps.hosted_apps()).apps)
+        return sum(each.healthy is False for each in (await agent.apps.hosted.hosted_apps()).apps)
 
     await agent.until(name, healthy=True)
     assert await listed(healthy=True)

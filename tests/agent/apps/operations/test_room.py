@@ -41,7 +41,7 @@ async def test_a_restart_without_room_is_rejected_and_the_app_goes_on(tmp_path: 
     async with apps_of(tmp_path, engine, min_free_percent=FULL) as apps:
         with pytest.raises(DiskFull, match="is free"):
             await apps.restart("web", ASKER)
-        assert (await apps.get("web")).state == "running"
+        assert (await apps.queries.one("web")).state == "running"
         assert steps == []
 
         await apps.stop("web", ASKER)
@@ -63,7 +63,7 @@ async def test_an_unhealthy_app_goes_on_while_there_is_no_room_for_its_restart(
             return ("agent", "restart", "failed") in await told(apps)
 
         await async_until(has_tried)
-        assert (await apps.get("web")).state == "running"
+        assert (await apps.queries.one("web")).state == "running"
         assert steps == []
         (event,) = [each for each in await apps.events("web") if each.action == "restart"][:1]
         assert "is free" in (event.message or "")
@@ -103,7 +103,7 @@ async def test_an_app_goes_on_if_the_disk_gets_full_before_it_is_replaced(tmp_pa
             with pytest.raises(DiskFull, match="is free"):
                 await apps.update("web", AppChanges(env={"A": "b"}), ASKER)
 
-            after = await apps.get("web")
+            after = await apps.queries.one("web")
             assert (after.state, after.container_id) == ("running", before.container_id)
             assert list(engine.state.containers) == [before.container_id]
             assert "before stop" not in steps
@@ -132,10 +132,10 @@ async def test_a_restart_that_was_interrupted_before_the_stop_leaves_the_app_up_
     async with apps_of(tmp_path, engine, min_free_percent=FULL) as apps:
 
         async def is_settled() -> bool:
-            return (await apps.get("web")).progress is None
+            return (await apps.queries.one("web")).progress is None
 
         await async_until(is_settled)
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         assert record.state == "running"
         assert "is free" in (record.message or "")
     assert steps == []

@@ -38,7 +38,7 @@ async def create(apps: Apps, name: str = "web") -> None:
 
 
 async def names(apps: Apps) -> list[str]:
-    return [each.name for each in await apps.all()]
+    return [each.name for each in await apps.queries.all()]
 
 
 async def adopt(
@@ -78,7 +78,7 @@ async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> No
     for _ in range(2):
         async with agent(tmp_path / "second", engine, SECOND, log=log) as apps:
             assert await names(apps) == []
-            told = {(each.kind, each.name, each.agent) for each in apps.foreign()}
+            told = {(each.kind, each.name, each.agent) for each in apps.queries.foreign()}
             assert told == {("container", "web", FIRST), ("volume", VOLUME, FIRST)}
             with pytest.raises(NameTaken, match="rollcall-agent adopt"):
                 await create(apps)
@@ -98,7 +98,7 @@ async def test_a_volume_without_identity_is_nobodys_whoever_adopts(tmp_path: Pat
     async with agent(tmp_path, engine) as apps:
         with pytest.raises(NameTaken, match="remove the volume if nobody needs its data"):
             await create(apps)
-        assert [each.name for each in apps.foreign()] == [VOLUME]
+        assert [each.name for each in apps.queries.foreign()] == [VOLUME]
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ async def test_adoption_is_refused_while_the_other_agent_lives_and_granted_once_
     assert await adopt(tmp_path, engine, SECOND) == {FIRST: True}
 
     async with agent(tmp_path, engine, SECOND) as apps:
-        assert (await names(apps), apps.foreign()) == (["web"], ())
+        assert (await names(apps), apps.queries.foreign()) == (["web"], ())
         await apps.rebuild("web", ASKER)
         (container,) = engine.state.containers.values()
         assert container.labels["rollcall.agent"] == SECOND
@@ -137,7 +137,7 @@ async def test_without_its_identity_an_agents_apps_run_on_and_what_carries_it_is
 
     async with agent(tmp_path, engine, THIRD) as apps:
         assert await names(apps) == ["adopted", "own"]
-        assert {(each.kind, each.name) for each in apps.foreign()} == {
+        assert {(each.kind, each.name) for each in apps.queries.foreign()} == {
             ("container", "adopted"),
             ("volume", "rollcall-adopted"),
             ("volume", "rollcall-own"),
@@ -146,7 +146,7 @@ async def test_without_its_identity_an_agents_apps_run_on_and_what_carries_it_is
     left = dict(engine.state.volumes)
     assert await adopt(tmp_path, engine, THIRD) == {FIRST: True, SECOND: True}
     async with agent(tmp_path, engine, THIRD) as apps:
-        assert apps.foreign() == ()
+        assert apps.queries.foreign() == ()
         for name in ("adopted", "own"):
             await apps.rebuild(name, ASKER)
             await apps.delete(name, ASKER)
@@ -192,7 +192,7 @@ async def test_an_agent_that_comes_back_after_its_apps_were_adopted_changes_noth
         agent(tmp_path / "first", engine, log=log) as first,
     ):
         assert await names(second) == ["web"]
-        assert (await first.get("web")).state == "missing"
+        assert (await first.queries.one("web")).state == "missing"
         for change in (first.stop, first.start, first.rebuild):
             with pytest.raises(AppOfAnother, match=SECOND):
                 await change("web", ASKER)

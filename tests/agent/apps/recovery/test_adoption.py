@@ -125,6 +125,6 @@ async def test_what_changes_without_another_container_comes_back_as_when_it_was_
     delete_database(tmp_path)
 
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
-        again = await apps.get("web")
+        again = await apps.queries.one("web")
     assert (again.description, again.health, again.labels) == ("early", None, ())
     assert again.desired == "stopped"

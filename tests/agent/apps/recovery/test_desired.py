@@ -177,7 +177,7 @@ async def test_an_app_that_crashes_at_each_start_is_restarted_by_the_engine_alon
         await async_until(crashed_often)
         told = await until_told(agent, record["name"], "ended by itself", "with exit code 3 at")
         assert (told["state"], told["healthy"]) in {("restarting", None), ("running", None)}
-        (hosted,) = (await agent.apps.hosted_apps()).apps
+        (hosted,) = (await agent.apps.hosted.hosted_apps()).apps
         assert hosted.healthy is False
         assert STARTING not in [each["event"] for each in agent.log.entries]
         await agent.ask("DELETE", f"/{record['name']}")

@@ -98,7 +98,7 @@ def down(engine: FakeEngine, *, stopped_at: float | None = None) -> FakeContaine
 
 async def until_state(apps: Apps, state: str, *, message: str = "") -> None:
     async def reached() -> bool:
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         told = message in (record.message or "")
         return record.progress is None and record.state == state and told
 
@@ -114,7 +114,7 @@ async def test_an_app_that_somebody_killed_runs_again(tmp_path: Path) -> None:
         down(engine)
 
         await until_state(apps, "running")
-        assert (await apps.get("web")).message is None
+        assert (await apps.queries.one("web")).message is None
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ async def test_an_app_that_somebody_stopped_is_left_down_for_the_run_of_the_engi
         await apps.create(NEW, ASKER)
         down(engine, stopped_at=time.time() - LONG_AGO)
         await until_state(apps, "exited", message="stopped through the container engine")
-        assert (await apps.get("web")).desired == "running"
+        assert (await apps.queries.one("web")).desired == "running"
     container = down(engine)  # whatever the engine remembers now
     async with apps_of(tmp_path, engine) as apps:
         await until_state(apps, "exited", message="stopped through the container engine")
@@ -198,7 +198,7 @@ async def test_an_error_of_one_app_keeps_no_other_from_being_started(tmp_path: P
 
         await until_state(apps, "running")
 
-        assert (await apps.get("broken")).state == "exited"
+        assert (await apps.queries.one("broken")).state == "exited"
         reasons = {each["reason"] for each in log.entries if "not compared" in each["event"]}
         assert reasons == {"the stop is not known"}
 
@@ -274,7 +274,7 @@ async def test_the_message_holds_the_reason_and_the_number_of_tries(tmp_path: Pa
 
         engine.at_step = FakeEngine().at_step
         await until_state(apps, "running")
-        assert (await apps.get("web")).message is None
+        assert (await apps.queries.one("web")).message is None
 
 
 @pytest.mark.slow
@@ -298,7 +298,7 @@ async def test_stopped_failed_and_missing_apps_are_not_started(tmp_path: Path) -
         engine.happen("die", web)
         await until_state(apps, "running")
 
-        states = {each.name: each.state for each in await apps.all()}
+        states = {each.name: each.state for each in await apps.queries.all()}
         assert states == {
             "failed": "failed",
             "missing": "missing",

@@ -34,7 +34,7 @@ async def stop_with_pending_password(apps: Apps, name: str) -> None:
 
 async def until_state(apps: Apps, name: str, state: str) -> None:
     async def reached() -> bool:
-        return (await apps.get(name)).state == state
+        return (await apps.queries.one(name)).state == state
 
     await async_until(reached)
 
@@ -62,12 +62,12 @@ async def test_an_app_is_started_while_the_password_of_another_cannot_be_set(
             web.state = "exited"
             engine.happen("die", web)
             await until_state(apps, "web", "running")
-            waiting = await apps.get("stuck")
+            waiting = await apps.queries.one("stuck")
         finally:
             may_end.set()
 
         async def is_set() -> bool:
-            return (await apps.get("stuck")).password == "set"
+            return (await apps.queries.one("stuck")).password == "set"
 
         await async_until(is_set)
 
@@ -95,7 +95,7 @@ async def test_a_defect_in_the_setting_of_a_password_breaks_off_no_comparison_wi
             return "operation failed by a defect" in {each["event"] for each in log.entries}
 
         await async_until(failed)
-        record = await apps.get("stuck")
+        record = await apps.queries.one("stuck")
 
     assert (record.state, record.password) == ("running", "pending")
     assert "comparing apps with the engine failed" not in {each["event"] for each in log.entries}

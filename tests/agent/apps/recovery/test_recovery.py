@@ -93,7 +93,7 @@ async def test_an_operation_that_ended_while_another_was_recovered_is_not_recove
         sweep_data=sweep,
         schedule=RetrySchedule(lambda: 0.0),
     ).recover()
-    await repository.close()
+    await repository.store.close()
 
     assert recovered == [each.app for each in first]
     assert swept.is_set()

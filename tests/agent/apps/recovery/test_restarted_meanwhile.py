@@ -51,7 +51,7 @@ async def killed_after_the_start(folder: Path) -> FakeEngine:
 
 async def until_settled(apps: Apps) -> None:
     async def settled() -> bool:
-        return all(record.progress is None for record in await apps.all())
+        return all(record.progress is None for record in await apps.queries.all())
 
     await async_until(settled)
 
@@ -64,7 +64,7 @@ async def test_a_creation_whose_app_restarted_once_and_runs_is_finished(tmp_path
 
     async with apps_of(tmp_path / "left", engine, drain_seconds=20) as apps:
         await until_settled(apps)
-        assert (await apps.get("web")).state == "running"
+        assert (await apps.queries.one("web")).state == "running"
 
     assert list(engine.state.volumes) == ["rollcall-web"]
 
@@ -82,6 +82,6 @@ async def test_a_creation_whose_app_goes_on_restarting_is_undone(tmp_path: Path)
     engine.at_step = crash
     async with apps_of(tmp_path / "left", engine, drain_seconds=20) as apps:
         await until_settled(apps)
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
 
     assert (engine.state.containers, engine.state.volumes) == ({}, {})

@@ -47,7 +47,7 @@ async def test_a_bounded_number_of_operations_is_recovered_at_the_same_time(
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
 
         async def recovered() -> bool:
-            return {each.state for each in await apps.all()} == {"exited"}
+            return {each.state for each in await apps.queries.all()} == {"exited"}
 
         await async_until(recovered)
 
@@ -79,14 +79,18 @@ async def test_operations_whose_recovery_takes_long_keep_no_other_app_waiting(
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
 
         async def all_begun() -> bool:
-            return len(stopping) == len(slow) and (await apps.get("down")).state == "running"
+            return (
+                len(stopping) == len(slow) and (await apps.queries.one("down")).state == "running"
+            )
 
         await async_until(all_begun)
-        states = {each.name: each.state for each in await apps.all()}
+        states = {each.name: each.state for each in await apps.queries.all()}
         may_end.set()
 
         async def recovered() -> bool:
-            return [each.name for each in await apps.all() if each.state == "running"] == ["down"]
+            return [each.name for each in await apps.queries.all() if each.state == "running"] == [
+                "down"
+            ]
 
         await async_until(recovered)
 
@@ -113,7 +117,7 @@ async def test_a_recovery_that_takes_long_and_fails_is_soon_tried_again(tmp_path
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
 
         async def recovered() -> bool:
-            return (await apps.get("web")).state == "exited"
+            return (await apps.queries.one("web")).state == "exited"
 
         # Without being told, the watcher looks after RECONCILE_SECONDS.
         await async_until(recovered, within=RECONCILE_SECONDS / 2)

@@ -80,7 +80,7 @@ async def test_a_crash_while_an_operation_of_the_app_pulls_is_told(tmp_path: Pat
 
 
 async def _is_busy(apps: Apps) -> bool:
-    return (await apps.get("web")).progress is not None
+    return (await apps.queries.one("web")).progress is not None
 
 
 async def _started_by_engine(apps: Apps) -> bool:

@@ -86,7 +86,9 @@ async def test_whoever_is_told_of_an_operation_and_asks_at_once_gets_the_app_as_
 ) -> None:
     answers = list[asyncio.Task[AppView]]()
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
-        apps.feed.subscribe(lambda: answers.append(asyncio.create_task(apps.get("web"))))
+        apps.feed.listeners.append(
+            lambda: answers.append(asyncio.create_task(apps.queries.one("web")))
+        )
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         await apps.update("web", AppChanges(description="Shop"), ASKER)
         await apps.update("web", AppChanges(env={"A": "b"}), ASKER)

@@ -42,7 +42,7 @@ async def test_a_rollback_to_a_port_that_another_app_has_by_now_is_refused(tmp_p
         ):
             await apps.rollback("web", 1, ASKER)
 
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
         assert (record.http_port, record.state, record.revision) == (20_556, "running", 2)
 
 
@@ -54,7 +54,7 @@ async def test_a_rollback_keeps_to_what_the_settings_allow_today(tmp_path: Path)
     async with apps_of(tmp_path, engine, replace(AT_ONCE, allow_command=False)) as apps:
         with pytest.raises(RollbackRefused, match=r"apps\.allow_command"):
             await apps.rollback("web", 1, ASKER)
-        assert (await apps.get("web")).revision == 2
+        assert (await apps.queries.one("web")).revision == 2
 
 
 async def test_promised_memory_does_not_refuse_a_rollback(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_rollback_whose_container_does_not_start_leaves_the_app_as_it_is
         before = await apps.start("web", ASKER)
         with pytest.raises(StartFailed):
             await apps.rollback("web", 2, ASKER)
-        after = await apps.get("web")
+        after = await apps.queries.one("web")
 
     assert (after.image, after.state, after.revision) == (OTHER_IMAGE, "running", 3)
     assert (after.container_id, after.image_id) == (before.container_id, before.image_id)

@@ -56,7 +56,7 @@ async def test_a_port_is_held_before_it_is_written(tmp_path: Path) -> None:
     assert held == "web"
     assert repository.port_holder(20001, other_than="other") == "web"
     assert repository.port_holder(20001, other_than="web") is None
-    await repository.close()
+    await repository.store.close()
 
 
 async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_all(
@@ -74,7 +74,7 @@ async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_al
     with pytest.raises(StoreError):
         await repository.begin(left)
     assert [entry.id for entry in repository.entries()] == ["c2"]
-    await repository.close()
+    await repository.store.close()
 
     again = await read_back(tmp_path / "agent.db")
     assert ([entry.id for entry in again.entries], again.undone) == (["c2"], ["c1"])
@@ -98,7 +98,7 @@ async def test_an_operation_that_broke_off_and_is_replaced_by_another_is_told_as
         ("stop", "cancelled", "it had broken off, and a delete replaces it"),
         ("delete", "done", None),
     ]
-    await repository.close()
+    await repository.store.close()
 
 
 @pytest.mark.parametrize("table", ["apps", "revisions", "events"])
@@ -121,6 +121,6 @@ async def test_an_app_its_revision_and_the_event_are_written_together_or_not_at_
         other.execute("DROP TRIGGER no")
     await repository.put(APP, outcome_of=header("1", "create"))
 
-    assert [each.revision for each in await repository.history("web")] == [1]
+    assert [each.revision for each in await repository.store.revisions("web")] == [1]
     assert [each.revision for each in await repository.events("web")] == [1]
-    await repository.close()
+    await repository.store.close()

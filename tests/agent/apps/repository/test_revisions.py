@@ -46,7 +46,7 @@ async def test_each_change_of_fields_or_image_is_a_revision_and_nothing_else_is(
         await apps.update("web", AppChanges(pull="always"), ASKER)
         await apps.rebuild("web", ASKER)
         history = await apps.history("web")
-        record = await apps.get("web")
+        record = await apps.queries.one("web")
 
     assert [(each.revision, each.by, each.operation, each.changed) for each in history] == [
         (6, "operator", "rebuild", ("image_id",)),
@@ -104,10 +104,10 @@ async def test_a_creation_that_failed_has_no_history_until_the_app_starts(tmp_pa
         await apps.create(body, replace(ASKER, respond_async=True))
 
         async def failed() -> bool:
-            return (await apps.get("web")).state == "failed"
+            return (await apps.queries.one("web")).state == "failed"
 
         await async_until(failed)
-        assert ((await apps.get("web")).revision, await apps.history("web")) == (None, [])
+        assert ((await apps.queries.one("web")).revision, await apps.history("web")) == (None, [])
         await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
         assert await apps.history("web") == []
         with pytest.raises(NoRevisionBefore, match="history"):
@@ -144,7 +144,7 @@ async def test_whatever_its_text_a_revision_comes_back_as_it_was(
     seen = list[Any]()
     async with apps_of(tmp_path_factory.mktemp("text"), FakeEngine()) as apps:
         await create(apps)
-        seen.append(spec_values(await apps.get("web")))
+        seen.append(spec_values(await apps.queries.one("web")))
         for fields in changes:
             now = spec_values(await apps.update("web", AppChanges(**fields), ASKER))
             if now != seen[-1]:

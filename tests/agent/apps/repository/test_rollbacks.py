@@ -79,7 +79,7 @@ async def test_a_rollback_replaces_no_container_for_fields_that_an_update_does_n
 ) -> None:
     async with apps_of(tmp_path, FakeEngine()) as apps:
         await create(apps)
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
         await change(apps)
         after = await apps.rollback("web", 1, ASKER)
 
@@ -96,7 +96,7 @@ async def test_a_rollback_to_a_revision_whose_image_is_not_known_keeps_that_of_t
     with closing(sqlite3.connect(tmp_path / "agent.db")) as database, database:
         database.execute("UPDATE revisions SET image_id = NULL WHERE revision = 1")
     async with apps_of(tmp_path, engine) as apps:
-        before = await apps.get("web")
+        before = await apps.queries.one("web")
         back = await apps.rollback("web", None, ASKER)
         history = await apps.history("web")
 
@@ -165,7 +165,7 @@ async def test_the_volumes_of_all_revisions_stay_whichever_the_app_is(tmp_path: 
     async with apps_of(tmp_path, engine) as apps:
         await apps.create(NewApp(name="web", image=DATA_IMAGE), ASKER)
         await apps.update("web", AppChanges(image=IMAGE, data=("/more", "/data")), ASKER)
-        updated = await apps.get("web")
+        updated = await apps.queries.one("web")
         volumes = dict(engine.state.volumes)
         back = await apps.rollback("web", 1, ASKER)
         (container,) = engine.state.containers.values()

@@ -79,7 +79,7 @@ async def test_a_delete_ends_a_creation_that_pulls_and_nothing_of_it_is_left(
 
         with pytest.raises(OperationCancelled, match=r"create of app `web` .* by a delete"):
             await creation
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
         assert (engine.pulling, engine.state.volumes) == (0, {})
     assert "operation cancelled" in [each["event"] for each in log.entries]
 
@@ -96,7 +96,7 @@ async def test_two_that_end_a_pull_at_the_same_time_end_it_as_one_does(tmp_path:
 
         with pytest.raises(OperationCancelled, match=r"create of app `web` .* by a delete"):
             await creation
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
 
 
 @pytest.mark.parametrize("ends", ["delete", "stop"])
@@ -114,7 +114,7 @@ async def test_a_creation_in_the_background_that_is_ended_is_not_kept_as_failed(
             with pytest.raises(AppNotFound, match="its creation was cancelled"):
                 await apps.stop("web", ASKER)
 
-        assert await apps.all() == []
+        assert await apps.queries.all() == []
         assert engine.pulling == 0
 
 
@@ -197,7 +197,7 @@ async def test_another_app_that_waits_for_the_same_image_goes_on(tmp_path: Path)
         await engine.until_pulling()
 
         async def both() -> bool:
-            return [each.state for each in await apps.all()] == ["pulling", "pulling"]
+            return [each.state for each in await apps.queries.all()] == ["pulling", "pulling"]
 
         await async_until(both)
         await apps.delete("web", ASKER)
@@ -218,7 +218,7 @@ async def test_an_agent_that_stops_ends_pulls_at_once_and_recovers_what_it_promi
         await apps.create(NEW, BACKGROUND)
         await engine.until_pulling()
 
-        apps.end_pulls()
+        apps.runner.end_pulls()
 
         with pytest.raises(EngineUnavailable, match="the agent is stopping"):
             await waited_for
@@ -232,10 +232,12 @@ async def test_an_agent_that_stops_ends_pulls_at_once_and_recovers_what_it_promi
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
 
         async def settled() -> bool:
-            return all(each.progress is None for each in await apps.all())
+            return all(each.progress is None for each in await apps.queries.all())
 
         await async_until(settled)
-        assert [(each.name, each.state) for each in await apps.all()] == [("web", "running")]
+        assert [(each.name, each.state) for each in await apps.queries.all()] == [
+            ("web", "running")
+        ]
 
 
 @pytest.mark.real
@@ -267,7 +269,7 @@ async def test_a_client_that_waits_for_a_pull_is_answered_when_the_agent_stops(
         creation = asyncio.create_task(agent.ask("POST", "", body))
 
         async def pulling() -> bool:
-            return [each.state for each in await agent.apps.all()] == ["pulling"]
+            return [each.state for each in await agent.apps.queries.all()] == ["pulling"]
 
         await async_until(pulling)
         await stack.aclose()

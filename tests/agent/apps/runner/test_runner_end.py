@@ -26,7 +26,7 @@ async def opened_runner(folder: Path) -> AsyncIterator[OperationRunner]:
     repository.load(await store.open())
     log = structlog.wrap_logger(None, processors=[LogCapture()])
     yield OperationRunner(repository=repository, recover={}, clock=time, log=log)
-    await repository.close()
+    await repository.store.close()
 
 
 async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind(
@@ -44,7 +44,7 @@ async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind
     async with opened_runner(tmp_path) as runner:
         await runner.start("web", "export", ASKER, work)
         await begun.wait()
-        job = runner.current("web")
+        job = runner.jobs.get("web")
 
         await runner.close(0, interrupt_seconds=0)
 
@@ -76,4 +76,4 @@ async def test_operations_have_their_time_from_when_the_agent_begins_to_stop(
         await runner.close(30)
 
         assert clock.time() - began == pytest.approx(left)
-        assert runner.current("web") is None
+        assert runner.jobs.get("web") is None

@@ -57,7 +57,7 @@ async def level(
     )
     with pytest.raises(type(error)):
         await failing
-    await repository.close()
+    await repository.store.close()
     return str(log.entries[-1]["log_level"])
 
 

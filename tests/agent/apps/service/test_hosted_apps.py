@@ -163,7 +163,7 @@ async def test_what_was_stopped_through_the_agent_is_told_from_what_is_down(tmp_
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as running:
 
         async def hosted() -> list[tuple[str, bool, bool]]:
-            found = (await running.hosted_apps()).apps
+            found = (await running.hosted.hosted_apps()).apps
             return [(each.name, each.running, each.stopped) for each in found]
 
         for name in ("down", "stopped", "well"):

@@ -24,7 +24,7 @@ async def test_a_list_is_one_call_however_many_apps_there_are(
         calls = []
         for _ in range(LISTS):
             before = engine.calls.copy()
-            assert len(await apps.all()) == 3
+            assert len(await apps.queries.all()) == 3
             calls.append(engine.calls - before)
 
         # The agent looks at its containers by itself, too, at times beside a list.

@@ -315,7 +315,7 @@ async def test_an_engine_that_is_too_old_is_503_with_both_ranges_of_versions(
 
     async with in_process_agent(tmp_path, fake.url) as agent:
         answer = await agent.ask("GET", "")
-        hosted_apps = await agent.apps.hosted_apps()
+        hosted_apps = await agent.apps.hosted.hosted_apps()
 
     assert answer.status == 503
     assert "19.03.15" in answer.json["message"]

@@ -180,7 +180,7 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
         await registry.post("warm", labels(0))
         gc.collect()
         tracemalloc.start()
-        before = components.nodes.used_bytes
+        before = components.nodes.capacity.used_bytes
         for number in range(count):
             await registry.post(f"host-{number:06}.example.com", labels(number))
         await components.index.refresh()
@@ -190,7 +190,7 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        counted = components.nodes.used_bytes - before
+        counted = components.nodes.capacity.used_bytes - before
 
     assert answer.size
     assert counted / 2.5 < taken < counted

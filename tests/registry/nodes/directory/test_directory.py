@@ -26,7 +26,7 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
     fresh: list[str] = []
     stale: list[str] = []
     for step, hostname in steps:
-        entry = directory.get(hostname)
+        entry = directory.entries.get(hostname)
         if step == "stale":  # the one that was not heard of for longest
             if fresh:
                 directory.advance(next(iter(directory.fresh())))
@@ -73,7 +73,7 @@ def test_nodes_with_apps_down_are_counted(
 
         assert directory.apps_down == sum(map(DOCUMENTS.__getitem__, documents.values()))
         for name, known in documents.items():
-            found = directory.get(name)
+            found = directory.entries.get(name)
             assert found is not None
             assert found.apps_down is DOCUMENTS[known]
 

@@ -30,7 +30,7 @@ class Follower:
     def note(self, change: Change) -> None:
         hostname = change.node.hostname
         self.received.append((change.kind, hostname, change.source))
-        listed = self._registry.components.directory.get(hostname) is not None
+        listed = self._registry.components.directory.entries.get(hostname) is not None
         self.known.append((listed, hostname in self._registry.store.rows))
 
 

@@ -45,7 +45,7 @@ def body(listing: Listing) -> bytes:
 
 
 def names(directory: Directory) -> list[str]:
-    return [each.hostname for block in directory.blocks() for each in block.items]
+    return [each.hostname for block in directory.sorted.blocks() for each in block.items]
 
 
 def kept_text(block: Block[Entry]) -> str:
@@ -83,10 +83,10 @@ def test_any_text_is_found_where_it_is_and_nowhere_else(
 def test_texts_that_are_kept_are_those_of_all_nodes_each_once() -> None:
     directory = Directory()
     directory.fill([entry(f"h{n}", ["Common", f"own:{n}"], {}) for n in range(50)])
-    for _ in prepare(directory.blocks()):
+    for _ in prepare(directory.sorted.blocks()):
         pass
 
-    [block] = directory.blocks()
+    [block] = directory.sorted.blocks()
 
     text = kept_text(block)
     assert text.count("common") == 1
@@ -99,9 +99,9 @@ def test_texts_that_are_kept_are_those_of_all_nodes_each_once() -> None:
 def test_the_texts_of_a_node_that_changes_are_added_and_those_before_do_not_pile_up() -> None:
     directory = Directory()
     directory.fill([entry(f"h{n}", ["Common", f"own:{n}"], {}) for n in range(50)])
-    for _ in prepare(directory.blocks()):
+    for _ in prepare(directory.sorted.blocks()):
         pass
-    [block] = directory.blocks()
+    [block] = directory.sorted.blocks()
     sizes = [len(kept_text(block))]
     for number in range(200):
         directory.put(entry("h7", ["Common", f"new:{number}."], {}), heard=1.0)
@@ -118,9 +118,9 @@ def test_the_texts_of_a_node_that_changes_are_added_and_those_before_do_not_pile
 def test_a_node_that_changes_again_and_again_is_kept_for_a_search_a_few_times_only() -> None:
     directory = Directory()
     directory.fill([entry(f"h{n}", [], {}) for n in range(10)])
-    for _ in prepare(directory.blocks()):
+    for _ in prepare(directory.sorted.blocks()):
         pass
-    [block] = directory.blocks()
+    [block] = directory.sorted.blocks()
     for number in range(1000):
         directory.put(entry("h7", [f"new:{number}"], {}), heard=1.0)
         assert block.text is None or len(block.text.changed) <= 10
@@ -134,10 +134,10 @@ def test_large_texts_are_not_kept() -> None:
     directory = Directory()
     value = "v" * (MAX_KEPT_CHARACTERS // 10)
     directory.fill([entry(f"h{n}", [], {"k": f"{n}{value}"}) for n in range(20)])
-    for _ in prepare(directory.blocks()):
+    for _ in prepare(directory.sorted.blocks()):
         pass
 
-    [block] = directory.blocks()
+    [block] = directory.sorted.blocks()
 
     assert kept_text(block) == ""
     assert found(directory, "k:7") == ["h7"]

@@ -124,7 +124,7 @@ async def prepare(apps: Apps, engine: FakeEngine) -> None:
         await apps.create(NewApp(name=name, image=IMAGE, env={"A": "b"}, **ports), ASKER)
     await apps.update("web", AppChanges(env={"A": "z"}), ASKER)
     await apps.stop("off", ASKER)
-    lost = await apps.get("lost")
+    lost = await apps.queries.one("lost")
     del engine.state.containers[str(lost.container_id)]
     theirs = msgspec.structs.replace(next(iter(engine.state.containers.values())))
     theirs.id, theirs.name, theirs.labels = "theirs", "theirs", {}

@@ -52,8 +52,8 @@ async def until_healthy(apps: Apps, *, is_so: bool | None) -> None:
     """Wait until the list and the record of the only app say so; None if it is not known."""
 
     async def found() -> bool:
-        (listed,) = await apps.all()
-        return listed.healthy is (await apps.get("web")).healthy is is_so
+        (listed,) = await apps.queries.all()
+        return listed.healthy is (await apps.queries.one("web")).healthy is is_so
 
     await async_until(found)
 

@@ -92,7 +92,7 @@ async def measured(
     async def records() -> list[AppView]:
         if engine.gone:
             raise EngineUnavailable("the engine is gone")
-        return await apps.all()
+        return await apps.queries.all()
 
     async with running_apps(folder, engine, LogCapture()) as apps, sampler.sampling(records):
         yield apps, Metrics(sampler)

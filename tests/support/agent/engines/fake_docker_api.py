@@ -200,4 +200,4 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
             network=AppsNetwork(engine=engine, defaults=DEFAULTS, log=log),
         ),
     )
-    await repository.close()
+    await repository.store.close()

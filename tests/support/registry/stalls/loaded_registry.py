@@ -90,7 +90,7 @@ async def drop_kept(registry: InProcessRegistry) -> None:
         await index.record_use("node", "nested", 0)
         if index.cached_bytes == 0:  # or else a request has ended meanwhile
             break
-    for block in registry.components.directory.blocks():
+    for block in registry.components.directory.sorted.blocks():
         block.invalidate()
 
 

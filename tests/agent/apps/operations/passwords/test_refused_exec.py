@@ -25,12 +25,12 @@ async def refuse_exec(step: str) -> None:
 
 
 async def is_set(apps: Apps) -> bool:
-    after = await apps.get("web")
+    after = await apps.queries.one("web")
     return (after.progress, after.password, after.message) == (None, "set", None)
 
 
 async def is_refused(apps: Apps) -> bool:
-    after = await apps.get("web")
+    after = await apps.queries.one("web")
     return (after.progress, after.password, after.message) == (None, "pending", REASON)
 
 
@@ -114,7 +114,7 @@ async def test_a_recovered_password_that_the_engine_refuses_is_pending_and_block
 
         assert (await apps.stop("web", ASKER)).state == "exited"
 
-        after = await apps.get("web")
+        after = await apps.queries.one("web")
         assert (after.progress, after.password, after.message) == (None, "pending", REASON)
 
 
@@ -136,7 +136,7 @@ async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_
 
         await apps.set_password("web", "correct horse battery", ASKER)
 
-        assert (await apps.get("web")).password == "pending"
+        assert (await apps.queries.one("web")).password == "pending"
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ async def test_a_start_that_the_engine_refuses_is_asked_for_once_though_a_passwo
             await apps.start("web", ASKER)
 
         assert engine.starts == 2
-        assert (await apps.get("web")).password == "pending"
+        assert (await apps.queries.one("web")).password == "pending"
 
 
 class FailingChpasswdEngine(FakeEngine):
@@ -226,7 +226,7 @@ async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_h
     background = replace(ASKER, respond_async=True)
 
     async def pending(apps: Apps) -> bool:
-        return (await apps.get("web")).password == "pending"
+        return (await apps.queries.one("web")).password == "pending"
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -242,14 +242,14 @@ async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_h
         engine.at_step = do_nothing
 
         async def unreadable() -> bool:
-            after = await apps.get("web")
+            after = await apps.queries.one("web")
             return after.password == "pending" and "/etc/shadow cannot be" in (after.message or "")
 
         await async_until(unreadable)
         engine.reads = True
 
         async def dropped() -> bool:
-            after = await apps.get("web")
+            after = await apps.queries.one("web")
             return after.password == "set" and "dropped" in (after.message or "")
 
         await async_until(dropped)

@@ -36,7 +36,7 @@ RUN busybox chmod +x /bin/chpasswd"""
 
 async def gone(apps: Apps, name: str) -> bool:
     try:
-        await apps.get(name)
+        await apps.queries.one(name)
     except AppNotFound:
         return True
     return False
@@ -140,7 +140,7 @@ async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
     blind.unseen = lost.container_id or ""
 
     async with running_apps(tmp_path / "second", blind, LogCapture(), adopt=True) as apps:
-        names = {record.name for record in await apps.all()}
+        names = {record.name for record in await apps.queries.all()}
         assert found.name in names
         assert lost.name not in names
         blind.unseen = ""
@@ -167,7 +167,7 @@ async def test_an_app_goes_back_to_its_old_container_though_the_new_one_cannot_b
             with pytest.raises(NoSuchUser):
                 await apps.update(name, AppChanges(image=busybox_image), ASKER)
 
-            after = await apps.get(name)
+            after = await apps.queries.one(name)
             assert (after.state, after.container_id) == ("running", before.container_id)
             assert after.progress is None
             seen = await engine.containers(label=f"rollcall.app={name}")
@@ -204,5 +204,5 @@ async def test_limits_that_the_engine_refuses_are_told_and_leave_nothing_under_w
         with pytest.raises(MemoryInUse, match="does not take"):
             await apps.update(name, AppChanges(memory=40), ASKER)
 
-        assert await apps.get(name) == before
+        assert await apps.queries.one(name) == before
         await apps.delete(name, ASKER)

@@ -56,7 +56,7 @@ async def test_an_agent_starts_without_an_engine_and_finds_it_when_it_comes(
     dockerd: Dockerd, agent: InProcessAgent
 ) -> None:
     answer = await agent.ask("GET", "")
-    hosted_apps = await agent.apps.hosted_apps()
+    hosted_apps = await agent.apps.hosted.hosted_apps()
 
     assert answer.status == 503
     assert int(answer.headers["Retry-After"]) > 0
@@ -67,7 +67,7 @@ async def test_an_agent_starts_without_an_engine_and_finds_it_when_it_comes(
     await asyncio.to_thread(dockerd.build)
     await agent.until_engine_found()
     record = await agent.create(IMAGE)
-    hosted_apps = await agent.apps.hosted_apps()
+    hosted_apps = await agent.apps.hosted.hosted_apps()
 
     assert record["state"] == "running"
     assert hosted_apps.docker_state == "running"
@@ -99,7 +99,7 @@ async def test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_bac
             answer = await agent.ask(method, path, body)
         assert answer.status == 503, (method, path, answer.json)
         assert "Retry-After" in answer.headers
-    hosted_apps = await agent.apps.hosted_apps()
+    hosted_apps = await agent.apps.hosted.hosted_apps()
     assert hosted_apps.docker_state == "unreachable"
     assert [app.name for app in hosted_apps.apps] == [name]
 
@@ -165,7 +165,7 @@ async def test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it(
     async with asyncio.timeout(BOUND):
         reads = asyncio.gather(*(agent.ask("GET", "") for _ in range(40)))
         changed, *read = [await agent.ask(*ask), *await reads]
-        hosted_apps = await agent.apps.hosted_apps()
+        hosted_apps = await agent.apps.hosted.hosted_apps()
 
     assert changed.status == 503
     assert {answer.status for answer in read} == {503}

@@ -80,7 +80,7 @@ class Scene:
             runs=Runs(),
             monotonic=lambda: self.clock.now,
         )
-        self.inspector.subscribe(self._count)
+        self.inspector.listeners.append(self._count)
         await self.look()
 
     def _count(self) -> None:

@@ -56,7 +56,9 @@ async def test_a_container_that_is_made_late_is_the_one_of_the_operation_that_as
         await run_to_its_end(lambda apps: apps.create(NEW, BACKGROUND), apps)
 
         await check(apps, engine)
-        assert [(each.state, each.image) for each in await apps.all()] == [("running", IMAGE)]
+        assert [(each.state, each.image) for each in await apps.queries.all()] == [
+            ("running", IMAGE)
+        ]
 
 
 @pytest.mark.slow
@@ -71,7 +73,7 @@ async def test_a_container_that_is_renamed_late_has_its_name(tmp_path: Path) -> 
         )
 
         await check(apps, engine)
-        assert [each.image for each in await apps.all()] == [OTHER_IMAGE]
+        assert [each.image for each in await apps.queries.all()] == [OTHER_IMAGE]
         failed = [each for each in log.entries if each["event"] == "operation failed"]
         assert len(failed) == 1  # the update, and not its recovery
         await apps.rebuild("web", ASKER)

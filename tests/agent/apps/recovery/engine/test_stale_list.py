@@ -53,7 +53,7 @@ async def shown_states(agent: InProcessAgent, name: str) -> set[Any]:
     listed = await agent.ask("GET", "")
     found = {each["state"] for each in listed.json if each["name"] == name}
     found.add((await agent.get(name))["state"])
-    hosted = await agent.apps.hosted_apps()
+    hosted = await agent.apps.hosted.hosted_apps()
     found.update("running" if each.running else "exited" for each in hosted.apps)
     return found
 

@@ -141,7 +141,7 @@ async def test_a_container_of_no_app_that_the_engine_tells_nothing_of_is_told_on
     async with running_apps(tmp_path / "empty", engine, log, defaults=AT_ONCE) as apps:
         await async_until(partial(is_told, log, "app read from its container"))
         await engine.refuse_again()
-        assert [each.name for each in await apps.all()] == ["second"]
+        assert [each.name for each in await apps.queries.all()] == ["second"]
 
     assert told(log, "container not read") == [("first", REASON)]
 
