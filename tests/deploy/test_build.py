@@ -305,7 +305,7 @@ def test_it_holds_a_manual_page_of_each_program_and_the_completion_of_each_shell
     assert "   rollcall-agent deregister [--force] [--wait SECONDS]\n" in agent
     registry = _manual(tmp_path, "rollcall-registry")
     assert "   rollcall-registry delete host [host ...]\n" in registry
-    assert "FROM   the store that registries use\n" in registry
+    assert "FROM   the store that has the nodes\n" in registry
     for name in (
         "bash-completion/completions/rollcall",
         "zsh/vendor-completions/_rollcall",
