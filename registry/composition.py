@@ -49,7 +49,7 @@ from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.responses.readers import Readers
 from registry.responses.time_slices import TimeSlices
-from registry.store.protocol import NodeStore
+from registry.store.protocol import NodeStore, as_shared
 from registry.store.reachability import ReachabilityLog
 
 
@@ -76,9 +76,9 @@ class RegistryComponents:
 
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
-        await self.nodes.load(self.slices)
+        continues = await self.nodes.load(self.slices)
         self.history.follow()
-        self.warm_up.begin()  # before any request sees the nodes
+        self.warm_up.begin(continues=continues)  # before any request sees the nodes
 
     async def deny(self, patterns: Collection[str]) -> None:
         """Deny these hosts from now on, and no others.
@@ -132,7 +132,10 @@ def build_components(
     )
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(clocks=clocks)
-    history = ChangeHistory(max_bytes=history_bytes, store_position=lambda: store.position)
+    shared = as_shared(store)
+    history = ChangeHistory(
+        max_bytes=history_bytes, store_position=lambda: None if shared is None else shared.position
+    )
     wakeups = Wakeups()
     warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
@@ -183,7 +186,7 @@ def build_components(
         ),
         clocks=clocks,
         audit=audit,
-        reachability=ReachabilityLog(store, log, lambda: nodes.unavailable_reason),
+        reachability=ReachabilityLog(lambda: nodes.health, log, lambda: nodes.unavailable_reason),
         callbacks=callbacks,
     )
 

@@ -138,12 +138,12 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily(
             "rollcall_registry_store_age_seconds",
             "How long a store that registries share has been out of reach, 0 if it is not.",
-            value=self._nodes.store_age,
+            value=self._nodes.health.age,
         )
         yield GaugeMetricFamily(
             "rollcall_registry_store_at_risk",
             "1 while a loss of power or of a server may lose what was acknowledged, else 0.",
-            value=float(bool(self._nodes.store_risk)),
+            value=float(bool(self._nodes.health.risk)),
         )
         yield GaugeMetricFamily(
             "rollcall_registry_denied_differs",

@@ -30,7 +30,7 @@ class StateHeaders:
         """Add the headers right before the head of the answer is sent."""
         if request.method not in READS or response.status in NO_ACCESS_STATUSES:
             return
-        warming, age = self._warm_up.remaining_seconds, self._nodes.store_age
+        warming, age = self._warm_up.remaining_seconds, self._nodes.health.age
         if warming and request.path.startswith(LISTS):
             response.headers[WARMING] = str(warming)
         if age and request.path.startswith((*LISTS, TARGETS)):

@@ -28,7 +28,7 @@ from registry.nodes.directory.freshness import Clocks
 from registry.nodes.heartbeats import Heartbeats
 from registry.nodes.writes import NodeWrites
 from registry.responses.time_slices import TimeSlices
-from registry.store.protocol import Member, NodeStore, Row
+from registry.store.protocol import HEALTHY, Member, NodeStore, Row, StoreHealth, as_shared
 
 STORE_STATES: tuple[tuple[type[Exception], str], ...] = (
     (NotLoaded, "loading"),
@@ -61,6 +61,7 @@ class Nodes:
         )
         events.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
         self._store = store
+        self._shared = as_shared(store)
         self._directory = directory
         self._events = events
         self._acceptance = acceptance
@@ -84,17 +85,22 @@ class Nodes:
             clocks=clocks,
         )
 
-    async def load(self, slices: TimeSlices) -> None:
-        """Read the store. Until then every other method raises NotLoaded.
+    async def load(self, slices: TimeSlices) -> bool:
+        """Read the store; return whether it continues what the last registry here left.
 
-        Raises StoreOpenError.
+        Until then every other method raises NotLoaded. Raises StoreOpenError.
         """
-        self._store.announce_denied(self.denied.digest)
-        rows = await self._store.load()
+        self._announce_denied()
+        rows, continues = await self._store.load()
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
         await slices.run(self._publish_loaded(entries))
         self._store.follow(self._applied)
         self.writes.unavailable_error = None
+        return continues
+
+    def _announce_denied(self) -> None:
+        if self._shared is not None:
+            self._shared.announce_denied(self.denied.digest)
 
     async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
         """Deny these hosts from now on, and no others; forget those that are known.
@@ -102,7 +108,7 @@ class Nodes:
         Those that are denied no more are listed again if the store has them.
         """
         self.denied.replace(patterns)
-        self._store.announce_denied(self.denied.digest)
+        self._announce_denied()
         if not isinstance(self.writes.unavailable_error, NotLoaded):
             await slices.run(self._forget_denied())
             await slices.run(self._applied.release(DENIED))
@@ -154,7 +160,7 @@ class Nodes:
     @property
     def members(self) -> Sequence[Member]:
         """The registries that share the store; none if only one can use it."""
-        return self._store.members
+        return () if self._shared is None else self._shared.members
 
     @property
     def denied_elsewhere(self) -> Sequence[str]:
@@ -181,9 +187,10 @@ class Nodes:
             return next(state for kind, state in STORE_STATES if isinstance(error, kind)), str(
                 error
             )
-        if self._store.age:
-            return "unreachable", self._store.problem
-        return ("at_risk", self._store.risk) if self._store.risk else ("ok", "")
+        health = self.health
+        if health.age:
+            return "unreachable", health.problem
+        return ("at_risk", health.risk) if health.risk else ("ok", "")
 
     def known_hostname(self, name: str) -> str | None:
         """Return a known hostname that is spelled in its normal form; else None."""
@@ -227,14 +234,9 @@ class Nodes:
         await self.writes.flush(max_interval=self._freshness.max_flush_interval)
 
     @property
-    def store_age(self) -> float:
-        """Seconds for which changes by other registries may be missing; 0 if none is."""
-        return self._store.age
-
-    @property
-    def store_risk(self) -> str:
-        """Why a loss of power or of a server may lose changes; empty if no such risk is known."""
-        return self._store.risk
+    def health(self) -> StoreHealth:
+        """How the store is; one that is not shared is always healthy."""
+        return HEALTHY if self._shared is None else self._shared.health
 
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
@@ -253,7 +255,7 @@ class Nodes:
         It takes about a millisecond at most. While changes by other registries may be missing,
         nothing happens. Nodes that are due and stay are no reason to ask again.
         """
-        if isinstance(self.writes.unavailable_error, NotLoaded) or self._store.age:
+        if isinstance(self.writes.unavailable_error, NotLoaded) or self.health.age:
             return False
         silent, any_moved = self.ages.advance_some()
         for entry in silent:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from registry.errors import StoreUnavailable, TooManyConflicts, WarmingUp
-from registry.store.protocol import NodeStore
+from registry.store.protocol import NodeStore, as_shared
 
 
 class WarmUp:
@@ -28,6 +28,8 @@ class WarmUp:
         log: FilteringBoundLogger,
     ) -> None:
         self._store = store
+        self._shared = as_shared(store)
+        self._continued = True
         self._log = log
         self._has_failed = False
         self._seconds = seconds
@@ -35,9 +37,15 @@ class WarmUp:
         self._ends: float | None = None
         self._withholds = False
 
-    def begin(self) -> None:
+    @property
+    def _continues(self) -> bool:
+        """Whether later starts continue the store; of a shared one, another registry may say so."""
+        return self._continued if self._shared is None else self._shared.health.continues
+
+    def begin(self, *, continues: bool) -> None:
         """Begin, if the store does not continue; to be called as soon as it is loaded."""
-        if not self._store.continues:
+        self._continued = continues
+        if not continues:
             self._ends = self._monotonic() + self._seconds
             self._withholds = True
 
@@ -47,7 +55,7 @@ class WarmUp:
         return self._seconds_left() if self._withholds else 0
 
     def _seconds_left(self) -> int:
-        if self._ends is None or self._store.continues:
+        if self._ends is None or self._continues:
             return 0
         return max(0, math.ceil(self._ends - self._monotonic()))
 
@@ -73,13 +81,14 @@ class WarmUp:
 
         If that fails, the next call tries it again. The first failure is logged, and its end.
         """
-        if not self._store.continues and self._ends is None:
+        if not self._continues and self._ends is None:
             self._ends = self._monotonic() + self._seconds
         if self._ends is None or self._seconds_left():
             return
         try:
-            if not self._store.continues:
+            if not self._continues:
                 await self._store.confirm()
+                self._continued = True
         except (StoreUnavailable, TooManyConflicts) as error:
             if not self._has_failed:
                 self._has_failed = True

@@ -7,7 +7,7 @@ from functools import partial
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
 from registry.nodes.directory.directory import Entry
 from registry.store.deferred_writes import DeferredWrites
-from registry.store.protocol import DoneCallback, Guard, NodeStore
+from registry.store.protocol import DoneCallback, Guard, NodeStore, as_shared
 
 
 class NodeWrites:
@@ -18,6 +18,7 @@ class NodeWrites:
 
     def __init__(self, *, store: NodeStore, monotonic: Callable[[], float]) -> None:
         self._store = store
+        self._shared = as_shared(store)
         self.unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
@@ -42,32 +43,40 @@ class NodeWrites:
     @property
     def is_up_to_date(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
-        return self._store.is_up_to_date
+        return self._shared is None or self._shared.is_up_to_date
 
     async def catch_up(self) -> None:
         """Wait until all changes are in memory that were durable before the call.
 
         Raises StoreUnavailable.
         """
+        if self._shared is None:
+            return
         try:
-            await self._store.catch_up()
+            await self._shared.catch_up()
         except StoreUnavailable as error:
             self._update_availability(error)
             raise
         self._update_availability(None)
 
     def put(self, entry: Entry, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
-        """Store a node, as NodeStore says."""
+        """Store a node, as SharedStore says; the guard is asked only where others may change it."""
         self.pending[entry.hostname] = entry
         self.deferred.hold(entry.hostname)
         self.deferred.discard_expiry(entry.hostname)
-        return self._store.put(entry.row(), partial(self._on_put, entry, done), guard)
+        ended = partial(self._on_put, entry, done)
+        if self._shared is None:
+            return self._store.put(entry.row(), ended)
+        return self._shared.put(entry.row(), ended, guard)
 
     def delete(self, hostname: str, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
-        """Delete a node, as NodeStore says."""
+        """Delete a node, as SharedStore says."""
         self.pending[hostname] = None
         self.deferred.hold(hostname)
-        return self._store.delete(hostname, partial(self._on_deleted, hostname, done), guard)
+        ended = partial(self._on_deleted, hostname, done)
+        if self._shared is None:
+            return self._store.delete(hostname, ended)
+        return self._shared.delete(hostname, ended, guard)
 
     async def flush(self, *, max_interval: float) -> None:
         """Make durable which nodes were heard of since the last call.

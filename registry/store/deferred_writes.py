@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import DoneCallback, HeardNode, NodeStore
+from registry.store.protocol import DoneCallback, HeardNode, NodeStore, as_shared
 
 MAX_DELETED_AT_ONCE = 200
 # Of a million nodes, none is in the processor's cache: this many take the loop 2 ms of CPU time,
@@ -38,6 +38,7 @@ class DeferredWrites:
         monotonic: Callable[[], float],
     ) -> None:
         self._store = store
+        self._shared = as_shared(store)
         self._done = done
         self._monotonic = monotonic
         self._last_flush = monotonic()
@@ -109,12 +110,15 @@ class DeferredWrites:
             # From the end: to find the first of a million after deletions takes milliseconds.
             count = min(len(self._expired), MAX_DELETED_AT_ONCE)
             expired = [self._expired.popitem() for _ in range(count)]
-            deletions = [
-                self._store.delete(hostname, done, expired=True) for hostname, done in expired
-            ]
+            deletions = [self._delete(hostname, done) for hostname, done in expired]
             await asyncio.wait(deletions)
             for deletion in deletions:
                 deletion.exception()
+
+    def _delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+        if self._shared is None:
+            return self._store.delete(hostname, done)
+        return self._shared.delete(hostname, done, expired=True)
 
     def _end_expiry(self, done: DoneCallback, error: Exception | None) -> None:
         self._done(error)

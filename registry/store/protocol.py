@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -152,6 +152,17 @@ class SharedNodes(Protocol):
         """
 
 
+class Loaded(NamedTuple):
+    """What a store held at the start: all nodes, sorted by hostname, in a list for the caller.
+
+    `continues` is whether this is what the last registry here left: False for a store that is new,
+    was lost or was restored from a copy, until `confirm`.
+    """
+
+    rows: list[Row]
+    continues: bool
+
+
 class NodeStore(Protocol):
     """Keeps nodes durably. Called from one event loop.
 
@@ -159,12 +170,8 @@ class NodeStore(Protocol):
     durable: it survives the end of the process and a loss of power. Operations on one host take
     effect, and their futures are done, in the order of the calls. Many operations may be made
     durable in one go. `done` is called on the loop right before the future is done, with None or
-    with the error that the future raises: StoreUnavailable, unless the row itself cannot be stored,
-    its guard refuses it, or other registries change the host again and again. Cancelling the future
-    changes neither the operation nor the call of `done`.
-
-    Several registries may share a store. If another one has changed the host since an operation
-    was begun, its `guard` is asked again, after SharedNodes was told of that change.
+    with the error that the future raises: StoreUnavailable, unless the row itself cannot be stored.
+    Cancelling the future changes neither the operation nor the call of `done`.
 
     An operation that fails leaves the store as it was, and other operations do not fail with it;
     after a time limit, the store may still take it later, unless the host has changed by then.
@@ -172,19 +179,17 @@ class NodeStore(Protocol):
     are finished.
     """
 
-    async def load(self) -> list[Row]:
-        """Return all nodes, sorted by hostname, in a list that is the caller's.
-
-        Called once, first. Raises StoreOpenError.
-        """
+    async def load(self) -> Loaded:
+        """Return all nodes. Called once, first. Raises StoreOpenError."""
 
     def follow(self, nodes: SharedNodes) -> None:
-        """Report the changes by other registries to `nodes`, from what `load` returned on.
+        """Read the nodes in memory from now on. Called once, before the first operation.
 
-        Called once, before the first operation.
+        A shared store reports the changes by other registries to them, from what `load` returned
+        on.
         """
 
-    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
         """Keep a node that is heard of now, so that its `age` is 0.
 
         It replaces what was known of the host.
@@ -196,6 +201,54 @@ class NodeStore(Protocol):
         Without any, keep that time has passed: the ages of all nodes go on from now.
         """
 
+    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+        """Forget a host; an unknown one is ignored."""
+
+    async def confirm(self) -> None:
+        """Keep durably that what is stored is current: later starts continue it.
+
+        Raises StoreUnavailable.
+        """
+
+    async def close(self) -> None:
+        """Finish all operations, then release everything. Later operations are StoreUnavailable."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The estimated memory, in bytes, that the store takes for present and former hosts."""
+
+
+class StoreHealth(NamedTuple):
+    """How a store that several registries share is.
+
+    `age` is the seconds for which changes by other registries may be missing, 0 if none is;
+    `problem` is why, empty if none is known to be. `risk` is why a loss of power or of a server may
+    lose changes, and `unchecked` of which servers that could not be seen; both may be empty.
+    `continues` is as in Loaded, but of this moment.
+    """
+
+    age: float = 0.0
+    problem: str = ""
+    risk: str = ""
+    unchecked: str = ""
+    continues: bool = True
+
+
+HEALTHY = StoreHealth()
+
+
+@runtime_checkable
+class SharedStore(NodeStore, Protocol):
+    """A NodeStore that several registries may use at the same time.
+
+    If another registry has changed the host since an operation was begun, its `guard` is asked
+    again, after SharedNodes was told of that change. The future then also raises what the guard
+    returned, or an error if other registries change the host again and again.
+    """
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+        """Keep a node, unless the guard refuses that."""
+
     def delete(
         self,
         hostname: str,
@@ -204,14 +257,10 @@ class NodeStore(Protocol):
         *,
         expired: bool = False,
     ) -> asyncio.Future[None]:
-        """Forget a host; an unknown one is ignored.
+        """Forget a host, unless the guard refuses that.
 
         One that has `expired` is kept if another registry has changed it meanwhile.
         """
-
-    @property
-    def age(self) -> float:
-        """Seconds for which changes by other registries may be missing; 0 if none is."""
 
     @property
     def is_up_to_date(self) -> bool:
@@ -228,47 +277,24 @@ class NodeStore(Protocol):
         """
 
     @property
-    def problem(self) -> str:
-        """Why changes by other registries may be missing; empty if none is known to be."""
-
-    @property
-    def risk(self) -> str:
-        """Why a loss of power or of a server may lose changes; empty if no such risk is known."""
-
-    @property
-    def unchecked(self) -> str:
-        """Of which servers it could not be seen whether there is such a risk; empty if of none."""
+    def health(self) -> StoreHealth:
+        """How the store is now."""
 
     @property
     def members(self) -> Sequence[Member]:
-        """The registries that have written to the store lately; none if only one can use it."""
+        """The registries that have written to the store lately."""
 
     def announce_denied(self, digest: str) -> None:
-        """Tell registries that share the store the digest of the list of denied hosts."""
+        """Tell the other registries the digest of the list of denied hosts, also before `load`."""
 
     @property
     def position(self) -> StorePosition | None:
-        """Up to which of the store's changes are in memory; None if only one registry uses it."""
+        """Up to which of the store's changes are in memory; None if it has no order."""
 
-    @property
-    def memory_bytes(self) -> int:
-        """The estimated memory, in bytes, that the store takes for present and former hosts."""
 
-    @property
-    def continues(self) -> bool:
-        """Whether this is what the last registry here left. Known after `load`.
-
-        False for a store that is new, was lost or was restored from a copy, until `confirm`.
-        """
-
-    async def confirm(self) -> None:
-        """Keep durably that what is stored is current: later starts continue it.
-
-        Raises StoreUnavailable.
-        """
-
-    async def close(self) -> None:
-        """Finish all operations, then release everything. Later operations are StoreUnavailable."""
+def as_shared(store: NodeStore) -> SharedStore | None:
+    """Return a store if several registries can use it; else None."""
+    return store if isinstance(store, SharedStore) else None
 
 
 class Restored(NamedTuple):

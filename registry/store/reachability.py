@@ -4,19 +4,22 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.store.protocol import NodeStore
+from registry.store.protocol import StoreHealth
 
 
 class ReachabilityLog:
     """Writes a line when the store becomes unreachable or unsafe, and one when it recovers.
 
-    `failure` returns why the store takes no heartbeats, None if it does.
+    `health` returns how the store is, `failure` why it takes no heartbeats, None if it does.
     """
 
     def __init__(
-        self, store: NodeStore, log: FilteringBoundLogger, failure: Callable[[], str | None]
+        self,
+        health: Callable[[], StoreHealth],
+        log: FilteringBoundLogger,
+        failure: Callable[[], str | None],
     ) -> None:
-        self._store = store
+        self._health = health
         self._failure = failure
         self._is_failing = False
         self._log = log
@@ -25,17 +28,16 @@ class ReachabilityLog:
 
     async def look(self) -> None:
         """Look whether that has changed; called about once a second."""
-        age = self._store.age
+        health = self._health()
+        age = health.age
         if age and not self._unreachable_for:
-            self._log.warning(
-                "store unreachable", store_age=round(age, 1), reason=self._store.problem
-            )
+            self._log.warning("store unreachable", store_age=round(age, 1), reason=health.problem)
         elif self._unreachable_for and not age:
             self._log.info("store reachable again", seconds=round(self._unreachable_for, 1))
         self._unreachable_for = age
         self._look_for_failure()
-        self._look_for_risk()
-        self._look_for_unchecked()
+        self._look_for_risk(health.risk)
+        self._look_for_unchecked(health.unchecked)
 
     def _look_for_failure(self) -> None:
         reason = None if self._unreachable_for else self._failure()
@@ -45,16 +47,14 @@ class ReachabilityLog:
             self._log.info("store works again")
         self._is_failing = bool(reason)
 
-    def _look_for_risk(self) -> None:
-        risk = self._store.risk
+    def _look_for_risk(self, risk: str) -> None:
         if risk and risk != self._risk:
             self._log.error("store at risk", reason=risk)
         elif self._risk and not risk:
             self._log.info("store no longer at risk")
         self._risk = risk
 
-    def _look_for_unchecked(self) -> None:
-        unchecked = self._store.unchecked
+    def _look_for_unchecked(self, unchecked: str) -> None:
         if unchecked and unchecked != self._unchecked:
             self._log.warning("store servers not checked", reason=unchecked)
         elif self._unchecked and not unchecked:

@@ -347,9 +347,9 @@ async def _opened(place: BucketAddress) -> AsyncIterator[tuple[JetStreamStore, l
         writes_ages=False,
     )
     try:
-        rows = await store.load()
+        loaded = await store.load()
         store.follow(_Unfollowed())
-        yield store, rows
+        yield store, loaded.rows
     finally:
         await store.close()
 

@@ -31,10 +31,12 @@ from registry.store.protocol import (
     DoneCallback,
     Guard,
     HeardNode,
+    Loaded,
     Member,
     Observe,
     Row,
     SharedNodes,
+    StoreHealth,
     StorePosition,
 )
 
@@ -50,7 +52,7 @@ REFUSE_AFTER_SECONDS = 6.0
 
 
 class JetStreamStore:
-    """A NodeStore in a bucket, over one connection at a time. Reads work without any.
+    """A SharedStore in a bucket, over one connection at a time. Reads work without any.
 
     One whose followers do not have all nodes in memory must not write all ages (`writes_ages`).
     """
@@ -90,7 +92,7 @@ class JetStreamStore:
         self._is_caught_up = self._was_read = False
         self._closing = False
 
-    async def load(self) -> list[Row]:
+    async def load(self) -> Loaded:
         """Read the bucket, which is made if there is none. Raises StoreOpenError."""
         self._work = asyncio.create_task(self._run())
         if not await is_ready(self._ready, self._progress):
@@ -99,7 +101,7 @@ class JetStreamStore:
                 f" {self._reason()}"
             )
         self._ready.result()
-        return self._receiver.take_rows()
+        return Loaded(self._receiver.take_rows(), self._continues)
 
     def follow(self, nodes: SharedNodes) -> None:
         """Report the changes by other registries to `nodes`."""
@@ -142,14 +144,6 @@ class JetStreamStore:
         return finishing.future
 
     @property
-    def age(self) -> float:
-        """Seconds for which changes by other registries may be missing."""
-        seconds = self._publisher.unconfirmed_seconds
-        if self._is_caught_up and seconds <= CONFIRMED_WITHIN_SECONDS:
-            return 0.0
-        return seconds
-
-    @property
     def is_up_to_date(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
         return self._is_caught_up and self._publisher.unconfirmed_seconds <= UP_TO_DATE_SECONDS
@@ -169,19 +163,16 @@ class JetStreamStore:
             raise StoreUnreachable(f"{missing}: {self._reason()}") from error
 
     @property
-    def problem(self) -> str:
-        """Why changes by other registries may be missing; empty if none is."""
-        return self._reason() if self.age else ""
-
-    @property
-    def risk(self) -> str:
-        """Why a loss of power or of a server may lose what the servers have acknowledged."""
-        return self._checks.risk
-
-    @property
-    def unchecked(self) -> str:
-        """Which servers did not answer whether they sync what they acknowledge."""
-        return self._checks.unchecked
+    def health(self) -> StoreHealth:
+        """How the store is: reachable, safe, and the one that registries have confirmed."""
+        age = self._age
+        return StoreHealth(
+            age=age,
+            problem=self._reason() if age else "",
+            risk=self._checks.risk,
+            unchecked=self._checks.unchecked,
+            continues=self._continues,
+        )
 
     @property
     def members(self) -> Sequence[Member]:
@@ -193,7 +184,7 @@ class JetStreamStore:
         self._reports.denied = digest
 
     @property
-    def position(self) -> StorePosition | None:
+    def position(self) -> StorePosition:
         """The bucket, and the sequence up to which its changes are in memory."""
         return StorePosition(self._resumption.order, self._revisions.position)
 
@@ -201,11 +192,6 @@ class JetStreamStore:
     def memory_bytes(self) -> int:
         """The memory of the last sequences of all hosts, also of those that were deleted."""
         return self._revisions.memory_bytes
-
-    @property
-    def continues(self) -> bool:
-        """Whether a registry has confirmed that this bucket is current."""
-        return bool(self._receiver.current) and self._receiver.current == self._receiver.created
 
     async def confirm(self) -> None:
         """Keep in the bucket that it is current."""
@@ -229,7 +215,7 @@ class JetStreamStore:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(deadline):
                         await unfinished()
-        if self.age == 0.0:
+        if self._age == 0.0:
             finishing = Finishing(lambda _error: None)
             self._reports.write_heard([], finishing)
             with suppress(StoreUnavailable, TimeoutError):
@@ -238,6 +224,19 @@ class JetStreamStore:
         await self._reports.close()
         await end([self._work])
         self._publisher.fail_all(StoreUnavailable("the registry is stopping"))
+
+    @property
+    def _age(self) -> float:
+        """Seconds for which changes by other registries may be missing."""
+        seconds = self._publisher.unconfirmed_seconds
+        if self._is_caught_up and seconds <= CONFIRMED_WITHIN_SECONDS:
+            return 0.0
+        return seconds
+
+    @property
+    def _continues(self) -> bool:
+        """Whether a registry has confirmed that this bucket is current."""
+        return bool(self._receiver.current) and self._receiver.current == self._receiver.created
 
     def _refusal(self) -> Exception | None:
         """Return why an operation cannot be begun, or None if it can."""
@@ -338,7 +337,7 @@ class JetStreamStore:
         """Record an own message: all that was written before it was sent is in memory."""
         if not self._is_caught_up:
             return
-        if not self.age:
+        if not self._age:
             self._reports.problem = ""
             self._clock.resume()
         if not self._ready.done():
@@ -346,7 +345,7 @@ class JetStreamStore:
 
     def _check(self) -> None:
         self._publisher.check()
-        if self.age:
+        if self._age:
             self._clock.hold()
 
     def _require_format(self) -> None:

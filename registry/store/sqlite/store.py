@@ -18,13 +18,11 @@ from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUn
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import (
     DoneCallback,
-    Guard,
     HeardNode,
-    Member,
+    Loaded,
     Observe,
     Row,
     SharedNodes,
-    StorePosition,
 )
 from registry.store.sqlite.batch import Batch, Operation, Touch, size_of
 from registry.store.sqlite.database import (
@@ -94,20 +92,19 @@ class SqliteStore:
             self._lock.close()
             raise
 
-    async def load(self) -> list[Row]:
+    async def load(self) -> Loaded:
         """Read and check every row, then start the writer. Raises StoreOpenError."""
         rows = await asyncio.to_thread(self._load)
         self._started = self._monotonic()  # while nodes were read, none could report
         self._commits = GroupCommit(name="store", write=self._write, observe=self._observe)
-        return rows
+        return Loaded(rows, self._continues)
 
     def follow(self, nodes: SharedNodes) -> None:
         """Repeat ages of these nodes in the log from time to time, which keeps it short."""
         self._repetition = Repetition(nodes, self._uptime, min_entries=self._min_log_entries)
 
-    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
         """Keep a node."""
-        del guard
         return self._require_loaded().submit(row, done)
 
     def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
@@ -116,68 +113,14 @@ class SqliteStore:
         repeated = None if self._repetition is None else self._repetition.next(len(nodes))
         return commits.submit(Touch(Entries.of(nodes), repeated), done)
 
-    def delete(
-        self,
-        hostname: str,
-        done: DoneCallback,
-        guard: Guard | None = None,
-        *,
-        expired: bool = False,
-    ) -> asyncio.Future[None]:
+    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
         """Forget a host."""
-        del guard, expired
         return self._require_loaded().submit(hostname, done)
-
-    @property
-    def age(self) -> float:
-        """Seconds for which changes by other registries may be missing."""
-        return 0.0
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """Always: there are no other registries."""
-        return True
-
-    async def catch_up(self) -> None:
-        """Wait for nothing: there are no other registries."""
-
-    @property
-    def problem(self) -> str:
-        """Nothing: there are no other registries."""
-        return ""
-
-    def announce_denied(self, digest: str) -> None:
-        """Tell nobody: no other registry uses the file."""
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """Nothing: no other registry uses the file."""
-        return ()
-
-    @property
-    def risk(self) -> str:
-        """Nothing: SQLite syncs each commit."""
-        return ""
-
-    @property
-    def unchecked(self) -> str:
-        """Nothing: there are no servers."""
-        return ""
-
-    @property
-    def position(self) -> StorePosition | None:
-        """Return none: only one registry uses it."""
-        return None
 
     @property
     def memory_bytes(self) -> int:
         """Nothing: all that is known of hosts is in the file."""
         return 0
-
-    @property
-    def continues(self) -> bool:
-        """Whether the file is the one that the last registry here left."""
-        return self._continues
 
     async def confirm(self) -> None:
         """Stamp the file as this directory's own."""

@@ -11,7 +11,7 @@ from tests.support.registry.stores.memory_store import MemoryStore
 async def test_each_reason_for_which_a_store_is_at_risk_is_an_error_in_the_log_once() -> None:
     store, capture = MemoryStore(), LogCapture()
     reachability = ReachabilityLog(
-        store, structlog.wrap_logger(None, processors=[capture]), lambda: None
+        lambda: store.health, structlog.wrap_logger(None, processors=[capture]), lambda: None
     )
     for risk in ("", "n1 does not sync", "n1 does not sync", "n2 is too old", "", ""):
         store.risk = risk
@@ -27,7 +27,7 @@ async def test_each_reason_for_which_a_store_is_at_risk_is_an_error_in_the_log_o
 async def test_servers_that_could_not_be_checked_are_a_warning_in_the_log_once() -> None:
     store, capture = MemoryStore(), LogCapture()
     reachability = ReachabilityLog(
-        store, structlog.wrap_logger(None, processors=[capture]), lambda: None
+        lambda: store.health, structlog.wrap_logger(None, processors=[capture]), lambda: None
     )
     for unchecked in ("no answer from n3", "no answer from n3", "", ""):
         store.unchecked = unchecked
@@ -46,7 +46,7 @@ async def test_servers_that_could_not_be_checked_are_a_warning_in_the_log_once()
 async def test_a_store_that_is_lost_and_regained_is_logged_once_with_reason_and_duration() -> None:
     store, capture = MemoryStore(), LogCapture()
     logger = structlog.wrap_logger(None, processors=[capture])
-    reachability = ReachabilityLog(store, logger, lambda: None)
+    reachability = ReachabilityLog(lambda: store.health, logger, lambda: None)
     for age, problem in (
         (0.0, ""),
         (3.2, "n1: connection refused"),

@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 async def is_current(store: JetStreamStore) -> bool:
-    return store.age == 0 and not store.problem
+    return store.health.age == 0 and not store.health.problem
 
 
 async def test_after_a_suspension_a_store_is_old_until_a_message_has_come_that_was_sent_since(
@@ -39,8 +39,8 @@ async def test_after_a_suspension_a_store_is_old_until_a_message_has_come_that_w
         await async_until(partial(is_current, store))
 
         suspended[0] = HOUR
-        assert store.age >= HOUR
-        assert "quorum" in store.problem
+        assert store.health.age >= HOUR
+        assert "quorum" in store.health.problem
         await async_until(partial(is_current, store))
     finally:
         await store.close()

@@ -18,6 +18,7 @@ from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import edit_bucket, open_bucket
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
 from tests.support.registry.nats.silence import frozen, hidden
+from tests.support.registry.stores.conformance import shared
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
@@ -89,13 +90,16 @@ async def test_a_bucket_with_fewer_replicas_than_its_cluster_could_hold_is_at_ri
         async with open_bucket(one, options) as (store, _):
 
             async def is_at_risk() -> bool:
-                return bool(store.risk)
+                return bool(shared(store).health.risk)
 
             async def is_safe() -> bool:
-                return not store.risk
+                return not shared(store).health.risk
 
             await async_until(is_at_risk, SOON_SECONDS)
-            assert "1 of 3 replicas, though 3 servers of the cluster test could" in store.risk
+            assert (
+                "1 of 3 replicas, though 3 servers of the cluster test could"
+                in shared(store).health.risk
+            )
             await store.put(row("a"), ignore)  # nobody is refused for that
 
             await edit_bucket(servers, "rollcall", num_replicas=3)
@@ -123,18 +127,20 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
         async with open_bucket(servers.url(), servers.options()) as (store, _):
 
             async def is_at_risk() -> bool:
-                return bool(store.risk)
+                return bool(shared(store).health.risk)
 
             async def is_safe() -> bool:
-                return not store.risk
+                return not shared(store).health.risk
 
             assert await is_safe()
-            assert re.match(f"no answer from n3; {late.monitoring}: .*refused", store.unchecked)
+            assert re.match(
+                f"no answer from n3; {late.monitoring}: .*refused", shared(store).health.unchecked
+            )
             late.set_sync("2m")
             late.begin()
             await async_until(is_at_risk, SOON_SECONDS)
-            assert "n3 loses acknowledged changes when the power fails" in store.risk
-            assert store.unchecked == ""
+            assert "n3 loses acknowledged changes when the power fails" in shared(store).health.risk
+            assert shared(store).health.unchecked == ""
             await store.put(row("a"), ignore)  # nobody is refused for that
 
             late.kill()
@@ -161,7 +167,10 @@ async def starts_without(servers: NatsCluster, silent: NatsServer) -> bool:
     try:
         async with open_bucket(servers.url(), servers.options()) as (store, _):
             await store.put(row("a"), ignore)
-            assert f"no answer from {silent.name}; {silent.monitoring}" in store.unchecked
+            assert (
+                f"no answer from {silent.name}; {silent.monitoring}"
+                in shared(store).health.unchecked
+            )
     except StoreOpenError:
         return False
     return True

@@ -8,6 +8,7 @@ import yaml
 
 from registry.errors import StoreOpenError
 from registry.main import main
+from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.commands import delete
 from tests.support.registry.stores.sqlite_store import (
     fill,
@@ -15,6 +16,7 @@ from tests.support.registry.stores.sqlite_store import (
     open_store,
     start_error,
 )
+from tests.support.registry.stores.used_stores import continues
 
 
 async def known(path: Path) -> list[str]:
@@ -76,9 +78,8 @@ async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
     await fill(path, "a")
     delete(path, ["a"])
 
-    async with open_store(path) as (store, rows):
-        assert store.continues
-        assert rows == []
+    assert await continues(SqliteBackend(path))
+    assert await known(path) == []
 
 
 async def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from registry.store.sqlite import commands
+from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
+    Batches,
     ignore,
     open_store,
     row,
@@ -17,8 +19,11 @@ from tests.support.registry.stores.sqlite_store import (
 
 async def continues(path: Path) -> bool:
     """Start a registry on a store and end it in order; return whether it continues."""
-    async with open_store(path) as (store, _):
-        return store.continues
+    store = SqliteStore(path=path, monotonic=ManualClock(), observe=Batches().observe)
+    try:
+        return (await store.load()).continues
+    finally:
+        await store.close()
 
 
 async def settled(path: Path, *hostnames: str, seconds: float = 60) -> Path:

@@ -157,7 +157,7 @@ async def test_the_time_that_a_start_takes_to_read_the_nodes_makes_none_older(
 
     store = SqliteStore(path=path, monotonic=clock, observe=Batches().observe)
     clock.now += 60
-    (before,) = await store.load()
+    (before,) = (await store.load()).rows
     clock.now += 5
     await store.close()
 

@@ -1,4 +1,4 @@
-"""A store in memory: a NodeStore that a test can fill, hold up and let fail."""
+"""A store in memory: a SharedStore that a test can fill, hold up and let fail."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,11 @@ from registry.store.protocol import (
     DoneCallback,
     Guard,
     HeardNode,
+    Loaded,
     Member,
     Row,
     SharedNodes,
+    StoreHealth,
     StorePosition,
 )
 
@@ -53,9 +55,13 @@ class MemoryStore:
         self.position: StorePosition | None = None
         self.guard: Guard | None = None
 
-    async def load(self) -> list[Row]:
+    async def load(self) -> Loaded:
         await self.loaded.wait()
-        return await asyncio.to_thread(self._aged_rows)
+        return Loaded(await asyncio.to_thread(self._aged_rows), self.continues)
+
+    @property
+    def health(self) -> StoreHealth:
+        return StoreHealth(self.age, self.problem, self.risk, self.unchecked, self.continues)
 
     def _aged_rows(self) -> list[Row]:
         now = self._monotonic()

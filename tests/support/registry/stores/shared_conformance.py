@@ -13,6 +13,7 @@ from tests.support.registry.stores.conformance import (
     Followed,
     Place,
     node,
+    shared,
     stored,
     touch,
 )
@@ -25,12 +26,12 @@ class OpenedStore:
     """One of several registries on a place: its store, and the nodes that it has in memory."""
 
     def __init__(self, place: Place) -> None:
-        self.store = place(AgeClock(ManualClock()))
+        self.store = shared(place(AgeClock(ManualClock())))
         self.memory = Followed()
 
     async def open(self) -> None:
         """Load the nodes, and follow the changes by others."""
-        rows = await self.store.load()
+        rows = (await self.store.load()).rows
         self.memory.nodes = {row.hostname: row._replace(age=0.0) for row in rows}
         self.store.follow(self.memory)
 
@@ -243,16 +244,16 @@ async def one_that_catches_up_has_what_was_acknowledged_before(place: Place) -> 
 async def a_confirmation_is_seen_by_all(place: Place) -> None:
     """Check that a change that one registry has confirmed reaches all."""
     async with peers(place) as (one, other):
-        assert not other.store.continues
+        assert not other.store.health.continues
         await one.store.confirm()
-        await eventually(lambda: other.store.continues)
+        await eventually(lambda: other.store.health.continues)
 
 
 async def changes_wait_until_the_nodes_are_in_memory(place: Place) -> None:
     """Check that what others do between `load` and `follow` is reported after it."""
     one, other = OpenedStore(place), OpenedStore(place)
     await one.open()
-    rows = await other.store.load()
+    rows = (await other.store.load()).rows
     await one.put(node("a"))
     assert rows == []
     other.store.follow(other.memory)

@@ -54,7 +54,7 @@ async def open_store(
         min_log_entries=min_log_entries,
     )
     try:
-        yield store, await store.load()
+        yield store, (await store.load()).rows
     finally:
         await store.close()
 

@@ -30,9 +30,18 @@ async def used(
     """Use a store as a registry does."""
     store = backend.open(clock=AgeClock(clock or AdvancedClock()), observe=Batches().observe)
     try:
-        rows = await store.load()
+        loaded = await store.load()
         store.follow(Followed())
-        yield store, rows
+        yield store, loaded.rows
+    finally:
+        await store.close()
+
+
+async def continues(backend: StoreBackend) -> bool:
+    """Return whether a store is what the last registry on it left."""
+    store = backend.open(clock=AgeClock(AdvancedClock()), observe=Batches().observe)
+    try:
+        return (await store.load()).continues
     finally:
         await store.close()
 

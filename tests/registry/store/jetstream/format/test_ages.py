@@ -60,7 +60,7 @@ async def opened(
     store = backend.open(clock=AgeClock(clock), observe=Batches().observe)
     memory = Aged(clock)
     try:
-        rows = await store.load()
+        rows = (await store.load()).rows
         store.follow(memory)
         yield store, memory, {one.hostname: round(one.age) for one in rows}
     finally:

@@ -17,6 +17,7 @@ from registry.store.options import NatsLogin
 from registry.store.protocol import NodeStore
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.stores.conformance import shared
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
@@ -90,17 +91,17 @@ async def test_what_each_version_wrote_is_read(file: Path, server: NatsCluster) 
         assert (first.last_update, first.address) == (1_700_000_100, "192.0.2.1")
         assert json.loads(second.document)["kv"] == {"text": '\u2028 \\ "'}
         assert second.age - first.age == pytest.approx(5, abs=2)
-        assert not store.continues  # the bucket is another one
+        assert not shared(store).health.continues  # the bucket is another one
         await store.put(row("web-2.example.com"), ignore)
     assert await asyncio.to_thread(backend_at(url, server.options()).check) == 2
 
 
 async def out_of_reach(store: NodeStore) -> bool:
-    return store.age > 0
+    return shared(store).health.age > 0
 
 
 async def in_reach(store: NodeStore) -> bool:
-    return store.age == 0
+    return shared(store).health.age == 0
 
 
 async def made(server: NatsCluster, url: str) -> None:
@@ -165,7 +166,7 @@ async def test_a_registry_that_runs_writes_nothing_to_another_format(
         await write(url, {"registry.format": LATER})
 
         await async_until(lambda: out_of_reach(store))
-        assert "is written in format 2" in store.problem
+        assert "is written in format 2" in shared(store).health.problem
         with pytest.raises(StoreUnavailable):
             await store.put(row("c"), ignore)
 

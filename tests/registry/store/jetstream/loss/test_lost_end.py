@@ -128,4 +128,4 @@ async def has_read(peer: OpenedStore, hostname: str) -> bool:
 
 async def has_problem(peer: OpenedStore, text: str) -> bool:
     """Return whether the store names a problem."""
-    return text in peer.store.problem
+    return text in peer.store.health.problem
