@@ -6,11 +6,9 @@ from functools import partial
 from importlib.resources import files
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from structlog.typing import FilteringBoundLogger
 
 from config import VERSION
-from config.registry import NodesSettings, is_shared_store
+from config.registry import is_shared_store
 from httpd.app import NO_PROXIES, access_routes, build_app
 from httpd.auth import Keyring
 from httpd.clients import TrustedProxies
@@ -30,14 +28,8 @@ from registry.callbacks.callbacks import Callbacks
 from registry.callbacks.sender import Parts
 from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
 from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
-from registry.nodes.acceptance.capacity import Capacity
-from registry.nodes.acceptance.change_limit import ChangeLimit
-from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
-from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.audit import AUDITED_KINDS, AuditLog
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.events import NodeEvents
-from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.context import RegistryContext
 from registry.nodes.heartbeat_history import HeartbeatHistory
 from registry.nodes.history import FOLLOWED_KINDS, MAX_BYTES, ChangeHistory
 from registry.nodes.nodes import Nodes
@@ -49,7 +41,7 @@ from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.responses.readers import Readers
 from registry.responses.time_slices import TimeSlices
-from registry.store.protocol import NodeStore, as_shared
+from registry.store.protocol import as_shared
 from registry.store.reachability import ReachabilityLog
 
 
@@ -57,8 +49,7 @@ from registry.store.reachability import ReachabilityLog
 class RegistryComponents:
     """The parts behind the routes."""
 
-    directory: Directory
-    events: NodeEvents
+    context: RegistryContext
     index: TargetIndex
     nodes: Nodes
     queries: NodeQueries
@@ -69,7 +60,6 @@ class RegistryComponents:
     scrapers: Scrapers
     remembered: Remembered
     facts: Facts
-    clocks: Clocks
     audit: AuditLog
     reachability: ReachabilityLog
     callbacks: Callbacks
@@ -91,14 +81,9 @@ class RegistryComponents:
 
 
 def build_components(
+    context: RegistryContext,
     *,
-    store: NodeStore,
     target_options: TargetOptions,
-    freshness: Freshness,
-    limits: NodesSettings,
-    clocks: Clocks,
-    metrics: CollectorRegistry,
-    log: FilteringBoundLogger,
     store_url: str,
     history_bytes: int = MAX_BYTES,
 ) -> RegistryComponents:
@@ -107,39 +92,18 @@ def build_components(
     `store_url` is what is shown of the store; it holds no secrets. `history_bytes` bounds the
     changes that are kept for watchers.
     """
-    directory, events = Directory(), NodeEvents(log)
-    nodes = Nodes(
-        store=store,
-        directory=directory,
-        events=events,
-        acceptance=Acceptance(
-            freshness=freshness,
-            capacity=Capacity(max_mib=limits.max_mib, store_bytes=lambda: store.memory_bytes),
-            change_limit=ChangeLimit(
-                per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
-            ),
-            large=LargeHeartbeats(
-                changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
-            ),
-            monotonic=clocks.monotonic,
-        ),
-        clocks=clocks,
-    )
-    nodes.denied.replace(limits.denied)
-    slices = TimeSlices()
-    queries = NodeQueries(
-        nodes=nodes, directory=directory, slices=slices, monotonic=clocks.monotonic
-    )
+    directory, events, clocks, log = context.directory, context.changes, context.clocks, context.log
+    nodes, slices, warm_up = Nodes(context), TimeSlices(), WarmUp(context)
+    queries = NodeQueries(context, nodes, slices)
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(clocks=clocks)
-    shared = as_shared(store)
+    shared = as_shared(context.store)
     history = ChangeHistory(
         max_bytes=history_bytes, store_position=lambda: None if shared is None else shared.position
     )
     wakeups = Wakeups()
-    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
-        metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
+        context.metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )
     events.subscribe(history.record, FOLLOWED_KINDS)
     events.subscribe(lambda _change: wakeups.notify(), FOLLOWED_KINDS)
@@ -157,10 +121,9 @@ def build_components(
         wall=clocks.wall,
         user_agent=f"rollcall-registry/{VERSION}",
     )
-    CallbackMetrics(metrics, callbacks)
+    CallbackMetrics(context.metrics, callbacks)
     return RegistryComponents(
-        directory=directory,
-        events=events,
+        context=context,
         index=index,
         nodes=nodes,
         queries=queries,
@@ -170,7 +133,7 @@ def build_components(
         warm_up=warm_up,
         scrapers=scrapers,
         remembered=Remembered(
-            RefusedHosts(directory=directory, clocks=clocks, kept_seconds=freshness.stale_after),
+            RefusedHosts(context),
             HeartbeatHistory(
                 accepted=lambda: node_metrics.accepted,
                 states=nodes.state_counts,
@@ -181,10 +144,9 @@ def build_components(
             version=VERSION,
             store_url=store_url,
             is_store_shared=is_shared_store(store_url),
-            stale_after=freshness.stale_after,
+            stale_after=context.settings.freshness.stale_after,
             started_at=int(clocks.wall()),
         ),
-        clocks=clocks,
         audit=audit,
         reachability=ReachabilityLog(lambda: nodes.health, log, lambda: nodes.unavailable_reason),
         callbacks=callbacks,
@@ -204,17 +166,16 @@ def build_application(
     registry: RegistryComponents,
     *,
     keyring: Keyring,
-    metrics: CollectorRegistry,
     request_metrics: RequestMetrics,
     open_metrics: bool,
     open_swagger: bool,
     pages: bool,
     max_connections: int,
-    log: FilteringBoundLogger,
     proxies: TrustedProxies = NO_PROXIES,
 ) -> web.Application:
     """Build the HTTP application over the rules."""
     nodes, queries, warm_up = registry.nodes, registry.queries, registry.warm_up
+    metrics, log = registry.context.metrics, registry.context.log
     readers = Readers()
     answers = Answers(slices=registry.slices, readers=readers)
     streams = EventStreams(
@@ -222,7 +183,7 @@ def build_application(
     )
     watch = Watch(
         queries=queries,
-        directory=registry.directory,
+        directory=registry.context.directory,
         history=registry.history,
         warm_up=warm_up,
         streams=streams,
@@ -240,7 +201,7 @@ def build_application(
         warm_up=warm_up,
         remembered=registry.remembered,
         facts=registry.facts,
-        wall=registry.clocks.wall,
+        wall=registry.context.clocks.wall,
     )
     app = build_app(
         daemon="registry",

@@ -33,7 +33,9 @@ from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
+from registry.nodes.context import NodeRules, RegistryContext
 from registry.nodes.directory.directory import Directory
+from registry.nodes.directory.events import NodeEvents
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.heartbeat_history import STEP_SECONDS
 from registry.prometheus.index import TargetIndex
@@ -94,14 +96,12 @@ async def run(
         app = build_application(
             registry,
             keyring=keyring,
-            metrics=metrics,
             request_metrics=request_metrics,
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
             pages=settings.pages,
             max_connections=settings.max_connections,
             proxies=configuration.proxies,
-            log=log,
         )
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
@@ -119,14 +119,14 @@ async def run(
             )
         )
         await listener.listen(listen_address(settings.listen))
-        refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
+        refresher = stack.enter_context(IndexRefresher(registry.index, registry.context.directory))
         async with extending_start(notifier, log):
             await accept_when_loaded(
                 registry.load,
                 listener.accept,
                 quiet_seconds=KEPT_QUIET_SECONDS if listener.has_kept_socket else QUIET_SECONDS,
             )
-        log.info("loaded", nodes=len(registry.directory))
+        log.info("loaded", nodes=len(registry.context.directory))
         if settings.shared_listen is not None:  # others answer there until now
             await listener.start(listen_address(settings.shared_listen), shared=True)
         if registry.warm_up.reason is not None:
@@ -135,7 +135,7 @@ async def run(
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
             (FLUSH_SECONDS, registry.warm_up.finish),
-            (FLUSH_SECONDS, registry.nodes.writes.deferred.delete_expired),
+            (FLUSH_SECONDS, registry.nodes.writes.delete_expired),
             (FLUSH_SECONDS, registry.queries.update_ages),
             (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
@@ -204,29 +204,35 @@ def _open(
     clock = AgeClock(time.monotonic, max_pause=MAX_PAUSE_SECONDS)
     store = backend.open(clock=clock, observe=StoreMetrics(metrics).observe)
     stack.push_async_callback(store.close)
-    registry = build_components(
+    nodes = configuration.settings.nodes
+    context = RegistryContext(
         store=store,
-        target_options=configuration.target_options(),
-        freshness=_freshness(configuration, clock()),
-        limits=configuration.settings.nodes,
+        directory=Directory(),
+        changes=NodeEvents(log),
+        settings=NodeRules(
+            freshness=Freshness(
+                stale_after=nodes.stale_after_seconds,
+                expire_after=nodes.expire_after_seconds,
+                expire_at_most_percent=nodes.expire_at_most_percent,
+                started=clock(),
+            ),
+            max_mib=nodes.max_mib,
+            changes_per_minute=nodes.changes_per_minute,
+            denied=nodes.denied,
+            warm_up=nodes.warm_up,
+        ),
         clocks=Clocks(wall=time.time, monotonic=clock),
-        metrics=metrics,
         log=log,
+        metrics=metrics,
+    )
+    registry = build_components(
+        context,
+        target_options=configuration.target_options(),
         store_url=configuration.settings.store,
     )
     stack.callback(registry.audit.flush)
     stack.push_async_callback(registry.nodes.flush)
     return registry
-
-
-def _freshness(configuration: RegistryConfiguration, started: float) -> Freshness:
-    nodes = configuration.settings.nodes
-    return Freshness(
-        stale_after=nodes.stale_after_seconds,
-        expire_after=nodes.expire_after_seconds,
-        expire_at_most_percent=nodes.expire_at_most_percent,
-        started=started,
-    )
 
 
 class IndexRefresher:

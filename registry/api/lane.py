@@ -18,7 +18,7 @@ from registry.message import (
     has_unique_keys,
     normalise_hostname,
 )
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
 from registry.nodes.nodes import Nodes
 
@@ -40,8 +40,10 @@ class _Heartbeats:
 
     def accept(self, name: str, caller: Caller) -> Respond | None:
         """Return what takes this host's heartbeats; None where the key may not report it."""
-        hostname = self._nodes.known_hostname(name)
-        if hostname is None:
+        known = self._nodes.directory.entries.get(name)
+        if known is not None:
+            hostname = known.hostname
+        else:
             try:
                 hostname = normalise_hostname(name)
             except HostnameInvalid:
@@ -58,7 +60,7 @@ class _Heartbeats:
         # The answer to a large body is large as well, and the handler sends it in pieces.
         if len(body) > MAX_BYTES_AT_ONCE:
             return None
-        if nodes.unavailable_reason is not None:
+        if nodes.writes.unavailable_error is not None:
             return None
         if peer.names is not None and hostname not in peer.names:
             return None

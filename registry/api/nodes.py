@@ -30,7 +30,7 @@ from registry.api.representation import Answers
 from registry.api.sources import request_source
 from registry.api.watch import View, Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.listing import Listing
@@ -116,7 +116,7 @@ class NodesApi:
     ) -> bytes:
         """Accept a heartbeat that cannot be answered at once; return the answer."""
         heartbeats = self._nodes.heartbeats
-        with heartbeats.room_for(body):
+        with heartbeats.limits.room_for(body):
             response = await heartbeats.accept_unchanged_later(hostname, digest, source)
             if response is not None:
                 return response

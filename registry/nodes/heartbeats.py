@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,12 +18,13 @@ from registry.errors import (
 )
 from registry.message import Heartbeat, normalise_hostname
 from registry.nodes.acceptance.capacity import Reservation, TargetCost, target_cost_of
-from registry.nodes.acceptance.rules import Acceptance
-from registry.nodes.changes import AppliedChanges
-from registry.nodes.directory.directory import Directory, Entry, encode_document
+from registry.nodes.acceptance.clones import Clones
+from registry.nodes.acceptance.limits import Limits
+from registry.nodes.applied import Applied
+from registry.nodes.context import RegistryContext
+from registry.nodes.directory.directory import Entry, encode_document
 from registry.nodes.directory.events import Source
-from registry.nodes.directory.freshness import Clocks
-from registry.nodes.writes import NodeWrites
+from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 
 # What `rollcall_registry_heartbeats_refused_total` counts, besides failures of the store.
@@ -68,19 +69,18 @@ class Heartbeats:
 
     def __init__(
         self,
-        *,
-        writes: NodeWrites,
-        directory: Directory,
-        acceptance: Acceptance,
-        applied: AppliedChanges,
-        clocks: Clocks,
+        context: RegistryContext,
+        writes: Writes,
+        limits: Limits,
+        clones: Clones,
+        applied: Applied,
     ) -> None:
+        self.limits = limits
+        self._directory = context.directory
+        self._wall, self._monotonic = context.clocks
         self._writes = writes
-        self._directory = directory
-        self._acceptance = acceptance
+        self._clones = clones
         self._applied = applied
-        self._wall, self._monotonic = clocks
-        self._second = 0
         self.counts = HeartbeatCounts()
 
     def accept_unchanged(self, hostname: str, digest: bytes, source: Source) -> bytes | None:
@@ -91,11 +91,10 @@ class Heartbeats:
 
         Raises StoreUnavailable, NotLoaded.
         """
-        self._writes.require_loaded()
-        if not self._writes.is_up_to_date:
-            return None
-        known = self._known_at(hostname, source)
-        if known is None or known.digest != digest:
+        if self._writes.unavailable_error is not None:
+            self._writes.require_loaded()
+        known = self._unchanged(hostname, digest, source)
+        if known is None or not self._writes.is_up_to_date:
             return None
         return self._confirmation(known)
 
@@ -110,34 +109,35 @@ class Heartbeats:
         Raises StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
-        known = self._known_at(hostname, source)
-        if self._writes.is_up_to_date or known is None or known.digest != digest:
+        known = self._unchanged(hostname, digest, source)
+        if known is None or self._writes.is_up_to_date:
             return None
-        self._touch(known)  # it is alive, also if the store is out of reach
+        self._applied.report(known)  # it is alive, also if the store is out of reach
         await self._catch_up()
-        known = self._known_at(hostname, source)
-        return None if known is None or known.digest != digest else self._confirmation(known)
+        known = self._unchanged(hostname, digest, source)
+        return None if known is None else self._confirmation(known)
 
-    def _known_at(self, hostname: str, source: Source) -> Entry | None:
-        """Return the node if its address is the same and no change of it is pending; or None."""
+    def _unchanged(self, hostname: str, digest: bytes, source: Source) -> Entry | None:
+        """Return the node if it sent the same from the same address, and no change is pending."""
         known = self._directory.entries.get(hostname)
-        if known is None or known.address != source.address or hostname in self._writes.pending:
+        if known is None or known.digest != digest or known.address != source.address:
             return None
-        return known
+        return None if hostname in self._writes.pending else known
 
     def _confirmation(self, known: Entry) -> bytes:
-        """Record that a node was heard of; return the answer."""
-        self._mark_heard(known)
+        """Record that a node reports; return the answer. Raises StoreUnavailable, counted."""
+        self._applied.report(known)
+        if self._writes.unavailable_error is not None:
+            # The host is alive and counts as heard, but that cannot be made durable.
+            self.counts.store_failures += 1
+            raise self._writes.unavailable_error
+        self.counts.unchanged += 1
         return b"[%b]" % known.encoded()
-
-    def room_for(self, body: bytes) -> AbstractContextManager[None]:
-        """Have memory for a body while the context is open. Raises TooManyHeartbeats."""
-        return self._acceptance.large.room_for(body)
 
     def take_bytes(self, hostname: str, body: bytes) -> None:
         """Count a large body before it is decoded. Raises ChangesTooFast, which is counted."""
         with self._counted():
-            self._acceptance.large.take(hostname, body)
+            self.limits.take_bytes(hostname, body)
 
     async def accept_durably(
         self,
@@ -216,9 +216,10 @@ class Heartbeats:
             self._check_identity(known, received)
         if known is not None and known.head == entry.head and hostname not in writes.pending:
             if is_up_to_date or writes.is_up_to_date:
-                self._update_address(known, received)
+                known.digest = entry.digest
+                self._applied.move(known, entry.address, received.source)
                 return HeartbeatResult(self._confirmation(known))
-            self._touch(known)  # it is alive, also if the store is out of reach
+            self._applied.report(known)  # it is alive, also if the store is out of reach
             accepted = asyncio.ensure_future(self._accept_later(received))
             return HeartbeatResult(b"[%b]" % entry.encoded(), accepted)
         reservation = self._reserve(received)
@@ -255,9 +256,7 @@ class Heartbeats:
             raise
 
     def _check_identity(self, known: Entry, received: _Received) -> None:
-        self._acceptance.clone_check.check(
-            known, received.heartbeat, received.source, operator=received.operator
-        )
+        self._clones.check(known, received.heartbeat, received.source, operator=received.operator)
 
     def _refusal(self, received: _Received, reservation: Reservation) -> Exception | None:
         """Return why a heartbeat is refused, since another registry has changed the node."""
@@ -265,7 +264,7 @@ class Heartbeats:
         try:
             if known is not None:
                 self._check_identity(known, received)
-            self._acceptance.renew(received.entry, known, reservation)
+            self.limits.renew(received.entry, known, reservation)
         except (CloneRefused, CapacityReached) as error:
             return error
         return None
@@ -273,44 +272,16 @@ class Heartbeats:
     def _reserve(self, received: _Received) -> Reservation:
         stored = self._directory.entries.get(received.entry.hostname)
         try:
-            return self._acceptance.reserve(received.entry, stored, received.targets)
+            return self.limits.reserve(received.entry, stored, received.targets)
         except (ChangesTooFast, CapacityReached):
             if stored is not None:  # it is alive, and must not be forgotten
-                self._touch(stored)
+                self._applied.report(stored)
             raise
-
-    def _update_address(self, known: Entry, received: _Received) -> None:
-        known.digest = received.entry.digest
-        self._applied.move(known, received.entry.address, received.source)
-
-    def _touch(self, entry: Entry) -> None:
-        """Record that a node was heard of, also if the store does not accept that now."""
-        self._writes.deferred.touch(entry)
-        self._applied.mark_heard(entry, last_update=self._unix_time())
-
-    def _unix_time(self) -> int:
-        """Return the Unix time in seconds, as one object for each second.
-
-        With an object for each of a million nodes, each heartbeat would free one that is in no
-        cache of the processor.
-        """
-        second = int(self._wall())
-        if second != self._second:
-            self._second = second
-        return self._second
-
-    def _mark_heard(self, entry: Entry) -> None:
-        self._touch(entry)
-        if self._writes.unavailable_error is not None:
-            # The host is alive and counts as heard, but that cannot be made durable.
-            self.counts.store_failures += 1
-            raise self._writes.unavailable_error
-        self.counts.unchanged += 1
 
     def _on_put(
         self, received: _Received, reservation: Reservation, error: Exception | None
     ) -> None:
-        self._acceptance.capacity.release(reservation)
+        self.limits.capacity.release(reservation)
         if error is None:
             changed = self._applied.put(received.entry, received.source, reservation)
             self.counts.unchanged += not changed

@@ -13,22 +13,24 @@ from registry.errors import (
     StoreFull,
     StoreUnreachable,
 )
-from registry.nodes.acceptance.rules import Acceptance
-from registry.nodes.changes import AppliedChanges
+from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.clones import Clones
+from registry.nodes.acceptance.denied import DeniedHosts
+from registry.nodes.acceptance.limits import Limits
+from registry.nodes.applied import Applied
+from registry.nodes.context import RegistryContext
 from registry.nodes.directory.ages import Ages
 from registry.nodes.directory.directory import (
     AGENT_ID,
-    Directory,
     Entry,
     abbreviated,
     entries_from_rows,
 )
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
-from registry.nodes.directory.freshness import Clocks
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
 from registry.nodes.heartbeats import Heartbeats
-from registry.nodes.writes import NodeWrites
+from registry.nodes.writes import Writes
 from registry.responses.time_slices import TimeSlices
-from registry.store.protocol import HEALTHY, Member, NodeStore, Row, StoreHealth, as_shared
+from registry.store.protocol import HEALTHY, Member, Row, StoreHealth, as_shared
 
 STORE_STATES: tuple[tuple[type[Exception], str], ...] = (
     (NotLoaded, "loading"),
@@ -47,43 +49,31 @@ class Nodes:
     Every change is published as an event once it has taken effect.
     """
 
-    def __init__(
-        self,
-        *,
-        store: NodeStore,
-        directory: Directory,
-        events: NodeEvents,
-        acceptance: Acceptance,
-        clocks: Clocks,
-    ) -> None:
-        self.ages = Ages(
-            directory=directory, freshness=acceptance.freshness, monotonic=clocks.monotonic
-        )
-        events.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
+    def __init__(self, context: RegistryContext) -> None:
+        store, settings, monotonic = context.store, context.settings, context.clocks.monotonic
         self._store = store
         self._shared = as_shared(store)
-        self._directory = directory
-        self._events = events
-        self._acceptance = acceptance
-        self.capacity = acceptance.capacity
-        self._freshness = acceptance.freshness
-        self._monotonic = clocks.monotonic
-        self.writes = NodeWrites(store=store, monotonic=clocks.monotonic)
-        self.denied = acceptance.denied
-        self._applied = AppliedChanges(
-            directory=directory,
-            events=events,
-            acceptance=acceptance,
-            deferred=self.writes.deferred,
-            monotonic=clocks.monotonic,
+        self.directory = context.directory
+        self._events = context.changes
+        self._freshness = settings.freshness
+        self._monotonic = monotonic
+        self.ages = Ages(
+            directory=context.directory, freshness=settings.freshness, monotonic=monotonic
         )
-        self.heartbeats = Heartbeats(
-            writes=self.writes,
-            directory=directory,
-            acceptance=acceptance,
-            applied=self._applied,
-            clocks=clocks,
+        context.changes.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
+        self.capacity = Capacity(
+            max_mib=settings.max_mib, store_bytes=lambda: context.store.memory_bytes
         )
+        self.denied = DeniedHosts(settings.denied)
+        self.writes = Writes(store, monotonic)
+        limits = Limits(
+            capacity=self.capacity,
+            changes_per_minute=settings.changes_per_minute,
+            monotonic=monotonic,
+        )
+        clones = Clones(freshness=settings.freshness, monotonic=monotonic)
+        self._applied = Applied(context, self.writes, limits, clones, self.denied)
+        self.heartbeats = Heartbeats(context, self.writes, limits, clones, self._applied)
 
     async def load(self, slices: TimeSlices) -> bool:
         """Read the store; return whether it continues what the last registry here left.
@@ -116,7 +106,7 @@ class Nodes:
     def _forget_denied(self) -> Iterator[None]:
         """Forget all nodes that are denied, in memory at once, and in the store soon."""
         last = ""
-        while some := self._directory.sorted.following(last):
+        while some := self.directory.sorted.following(last):
             for entry in some:
                 if entry.hostname in self.denied:
                     self._applied.forget(entry.hostname, ChangeKind.DELETED, DENIED)
@@ -138,8 +128,8 @@ class Nodes:
                 self._applied.withhold(entry)
             else:
                 entries.append(entry)
-        self._acceptance.note_loaded(entries)
-        self._directory.fill(entries)
+        self.capacity.fill((entry.hostname, entry.head) for entry in entries)
+        self.directory.fill(entries)
         return entries
 
     @property
@@ -192,11 +182,6 @@ class Nodes:
             return "unreachable", health.problem
         return ("at_risk", health.risk) if health.risk else ("ok", "")
 
-    def known_hostname(self, name: str) -> str | None:
-        """Return a known hostname that is spelled in its normal form; else None."""
-        entry = self._directory.entries.get(name)
-        return None if entry is None else entry.hostname
-
     async def delete(
         self,
         hostname: str,
@@ -213,7 +198,7 @@ class Nodes:
         if hostname in self.writes.pending:
             known = self.writes.pending[hostname]
         else:
-            known = self._directory.entries.get(hostname)
+            known = self.directory.entries.get(hostname)
         refusal = _deletion_refusal(hostname, known, agent_id, only_stale=only_stale)
         if refusal is not None:
             raise refusal
@@ -221,7 +206,7 @@ class Nodes:
             hostname,
             lambda error: self._on_deleted(hostname, source, error),
             lambda: _deletion_refusal(
-                hostname, self._directory.entries.get(hostname), agent_id, only_stale=only_stale
+                hostname, self.directory.entries.get(hostname), agent_id, only_stale=only_stale
             ),
         )
 
@@ -241,13 +226,13 @@ class Nodes:
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
-        fresh = len(self._directory.fresh())
-        return fresh, len(self._directory) - fresh
+        fresh = len(self.directory.fresh())
+        return fresh, len(self.directory) - fresh
 
     @property
     def apps_down(self) -> int:
         """How many nodes tell of apps that do not run or are unhealthy."""
-        return self._directory.apps_down
+        return self.directory.apps_down
 
     def update_some_ages(self) -> bool:
         """Mark some nodes as stale, forget some expired ones; return whether there were any.
@@ -266,7 +251,7 @@ class Nodes:
         end = time.thread_time() + MAX_FORGET_SECONDS
         for entry in expired:
             self._applied.forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
-            self.writes.deferred.expire(entry.hostname)
+            self.writes.expire(entry.hostname)
             if time.thread_time() >= end:
                 break
         return bool(expired)

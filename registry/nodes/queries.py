@@ -1,10 +1,10 @@
 """What can be asked of the nodes: one of them, all of them, those that pass filters."""
 
 import math
-from collections.abc import Callable
 
 from registry.errors import NodeNotFound
-from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.context import RegistryContext
+from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.listing import Listing, Selection
 from registry.nodes.directory.search import prepare
 from registry.nodes.nodes import Nodes
@@ -22,16 +22,14 @@ class NodeQueries:
 
     def __init__(
         self,
-        *,
+        context: RegistryContext,
         nodes: Nodes,
-        directory: Directory,
         slices: TimeSlices,
-        monotonic: Callable[[], float],
     ) -> None:
         self._nodes = nodes
-        self._directory = directory
+        self._directory = context.directory
         self._slices = slices
-        self._monotonic = monotonic
+        self._monotonic = context.clocks.monotonic
         self._searching_until = math.inf
         self._listings = SharedWork[Selection, Listing]()
 

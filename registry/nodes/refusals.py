@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.freshness import Clocks
+from registry.nodes.context import RegistryContext
 
 MAX_HOSTS = 100
 # A host that is refused tries again at its next heartbeat. One that has not for so long is off, or
@@ -35,15 +34,15 @@ class RefusedHosts:
     """The last refusal of each host, of the 100 hosts that were refused last.
 
     A host that was heard of again from the same address is no longer shown, once it has not been
-    refused for `kept_seconds`. Until then it is, since a clone behind the address of the real host
-    is refused again and again. No host is shown that was not refused for an hour, or for
-    `kept_seconds` if that is longer.
+    refused for as long as makes a node stale. Until then it is, since a clone behind the address of
+    the real host is refused again and again. No host is shown that was not refused for an hour, or
+    for that time if it is longer.
     """
 
-    def __init__(self, *, directory: Directory, clocks: Clocks, kept_seconds: float) -> None:
-        self._directory = directory
-        self._wall, self._monotonic = clocks
-        self._kept_seconds = kept_seconds
+    def __init__(self, context: RegistryContext) -> None:
+        self._directory = context.directory
+        self._wall, self._monotonic = context.clocks
+        self._kept_seconds = kept_seconds = context.settings.freshness.stale_after
         self._max_kept_seconds = max(kept_seconds, MAX_KEPT_SECONDS)
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
 

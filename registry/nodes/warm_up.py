@@ -1,12 +1,10 @@
 """The time after a start in which the registry does not know all hosts yet."""
 
 import math
-from collections.abc import Callable
-
-from structlog.typing import FilteringBoundLogger
 
 from registry.errors import StoreUnavailable, TooManyConflicts, WarmingUp
-from registry.store.protocol import NodeStore, as_shared
+from registry.nodes.context import RegistryContext
+from registry.store.protocol import as_shared
 
 
 class WarmUp:
@@ -19,21 +17,14 @@ class WarmUp:
     Later starts withhold them until every host had the time to report again.
     """
 
-    def __init__(
-        self,
-        *,
-        store: NodeStore,
-        seconds: float,
-        monotonic: Callable[[], float],
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._store = store
-        self._shared = as_shared(store)
+    def __init__(self, context: RegistryContext) -> None:
+        self._store = context.store
+        self._shared = as_shared(context.store)
         self._continued = True
-        self._log = log
+        self._log = context.log
         self._has_failed = False
-        self._seconds = seconds
-        self._monotonic = monotonic
+        self._seconds = context.settings.warm_up
+        self._monotonic = context.clocks.monotonic
         self._ends: float | None = None
         self._withholds = False
 

@@ -55,36 +55,28 @@ NO_TARGETS = TargetCost(0, ())
 
 def target_cost_of(node: bytes) -> TargetCost:
     """Return what the labels of an encoded node add."""
-    targets = _targets(_labels(node))
-    if not _is_kept(node):
+    targets, labels = NO_TARGETS, _labels(node)
+    if MARK in labels:
+        if b"\\" in labels:
+            for escape, replacement in ESCAPES:  # by bytes that no JSON holds
+                labels = labels.replace(escape, replacement)
+        # A label is prometheus:SERVICE@INSTANCE:KEY:VALUE.
+        found = _LABEL.findall(labels)
+        names = [label.partition(b":")[0] for label in found]
+        groups = dict.fromkeys(names)
+        services = tuple(dict.fromkeys([group.partition(b"@")[0] for group in groups]))
+        cost = TARGET_LABEL_BYTES * len(found) + sum(map(len, found)) - sum(map(len, names))
+        cost += GROUP_BYTES * len(groups) + OFFER_BYTES * len(services)
+        targets = TargetCost(cost, services)
+    if len(node) <= MAX_UNKEPT_BYTES:
         return targets
-    services = targets.services
-    kept = KEPT_BYTES + KEPT_SERVICE_BYTES * len(services) + sum(map(len, services))
-    return TargetCost(targets.cost + kept, services)
+    kept = KEPT_BYTES + KEPT_SERVICE_BYTES * len(targets.services)
+    return TargetCost(targets.cost + kept + sum(map(len, targets.services)), targets.services)
 
 
 def _known_targets(node: bytes, reservation: Reservation) -> TargetCost | None:
     """Return the targets of a node that a reservation knows, if they are kept."""
-    return reservation.targets[1] if _is_kept(node) else None
-
-
-def _is_kept(node: bytes) -> bool:
-    return len(node) > MAX_UNKEPT_BYTES
-
-
-def _targets(labels: bytes) -> TargetCost:
-    if MARK not in labels:
-        return NO_TARGETS
-    if b"\\" in labels:
-        for escape, replacement in ESCAPES:  # by bytes that no JSON holds
-            labels = labels.replace(escape, replacement)
-    # A label is prometheus:SERVICE@INSTANCE:KEY:VALUE.
-    found = _LABEL.findall(labels)
-    names = [label.partition(b":")[0] for label in found]
-    groups = dict.fromkeys(names)
-    services = tuple(dict.fromkeys([group.partition(b"@")[0] for group in groups]))
-    cost = TARGET_LABEL_BYTES * len(found) + sum(map(len, found)) - sum(map(len, names))
-    return TargetCost(cost + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
+    return reservation.targets[1] if len(node) > MAX_UNKEPT_BYTES else None
 
 
 def _labels(encoded: bytes) -> bytes:
@@ -207,7 +199,7 @@ class Capacity:
             return NO_TARGETS, target_cost_of(node) if targets is None else targets
         old = self._kept.get(hostname)
         if targets is None:
-            is_as_large = (old is not None) == _is_kept(node)
+            is_as_large = (old is not None) == len(node) > MAX_UNKEPT_BYTES
             if is_as_large and _labels(node) == _labels(before):
                 same = NO_TARGETS if old is None else old
                 return same, same
@@ -221,7 +213,7 @@ class Capacity:
         growth = int((len(node) - len(before or b"")) * BYTES_PER_BYTE) + new.cost - old.cost
         if before is None:
             growth += NODE_BYTES
-        if old is new:
+        if old.services == new.services:  # those of the node before are counted
             return growth
         return growth + SERVICE_BYTES * sum(
             service not in self._services for service in new.services
@@ -236,7 +228,7 @@ class Capacity:
     ) -> None:
         self._nodes += before is None
         self._text += len(node) - len(before or b"")
-        if _is_kept(node):
+        if len(node) > MAX_UNKEPT_BYTES:
             self._kept[hostname] = targets[1]
         else:
             self._kept.pop(hostname, None)

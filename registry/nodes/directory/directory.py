@@ -65,7 +65,7 @@ class Entry(BlockItem):
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
     `heard`, among those in the same `stage`. `apps_down` and `stage` are kept by the directory,
-    `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges. `name_digest` is
+    `is_touched` by Writes, `is_moved` (see HeardNode) by Applied. `name_digest` is
     set when the directory adds the entry; one that only replaces the content of another has none.
     """
 
@@ -116,7 +116,9 @@ class Entry(BlockItem):
 
     def encoded(self, *, address: bool = False) -> bytes:
         """Return the node as JSON; with its address, if that is asked for."""
-        return self.head + node_tail(self.last_update, self.address if address else None)
+        if not address:
+            return b"%b%d}" % (self.head, self.last_update)
+        return self.head + node_tail(self.last_update, self.address)
 
     def row(self) -> Row:
         """Return the node as it is stored."""

@@ -29,7 +29,7 @@ from registry import message
 from registry.api.queries import MAX_FILTERS
 from registry.api.watch import MAX_WATCHERS
 from registry.errors import STATUS_BY_ERROR, ChangesTooFast, TooManyHeartbeats, TooManyReaders
-from registry.nodes.acceptance.large_heartbeats import MAX_LARGE_BYTES
+from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
 from registry.responses import readers
 from tests.support.pages import Page
 

@@ -178,7 +178,7 @@ async def test_two_changes_at_once_leave_the_one_that_came_last(
     registry: InProcessRegistry,
 ) -> None:
     updates: list[int] = []
-    registry.components.events.subscribe(
+    registry.components.context.changes.subscribe(
         lambda change: updates.append(change.node.last_update),
         {ChangeKind.ADDED, ChangeKind.CHANGED},
     )

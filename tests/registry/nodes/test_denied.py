@@ -89,7 +89,7 @@ async def test_who_is_taken_off_the_list_reports_again(fleet: InProcessRegistry)
     assert (await fleet.post("web-7", LABELS)).status == 200
     assert (await fleet.post("old-1", LABELS)).status == 403
     assert await names(fleet) == ["web-7", "web-8"]
-    await fleet.components.nodes.writes.deferred.delete_expired()
+    await fleet.components.nodes.writes.delete_expired()
     assert fleet.store.rows.keys() == {"web-7", "web-8"}
 
 
@@ -119,7 +119,7 @@ async def test_they_are_not_loaded_and_go_from_the_store() -> None:
     limits = msgspec.structs.replace(NO_LIMITS, denied=DENIED)
     async with in_process_registry(store=store, limits=limits) as registry:
         assert await names(registry) == ["web-8"]
-        await registry.components.nodes.writes.deferred.delete_expired()
+        await registry.components.nodes.writes.delete_expired()
         assert store.rows.keys() == {"web-8"}
 
 
@@ -137,7 +137,7 @@ async def test_what_another_registry_took_of_them_is_shown_once_they_are_allowed
     fleet: InProcessRegistry,
 ) -> None:
     await fleet.components.deny(DENIED)
-    await fleet.components.nodes.writes.deferred.delete_expired()
+    await fleet.components.nodes.writes.delete_expired()
     shared, later = fleet.store.shared, int(time.time()) + 5
     for name in NAMES[:3]:
         shared.stored(Row(name, b'{"labels":["new","prometheus:web"],"kv":{}}', 1, "10.0.0.1"))
@@ -160,7 +160,7 @@ async def test_what_another_registry_took_of_them_is_shown_once_they_are_allowed
     await watcher.until(lambda seen: set(seen.nodes) == {"old-1", "web-7", "web-8"})
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
-    await fleet.components.nodes.writes.deferred.delete_expired()
+    await fleet.components.nodes.writes.delete_expired()
     assert fleet.store.rows.keys() == {"web-8"}  # nothing was written for those shown again
 
 
@@ -170,11 +170,11 @@ async def test_a_node_that_the_store_still_has_is_shown_once_it_is_allowed(
     await fleet.components.deny(["web-7"])
     await fleet.components.deny([])  # it was to be deleted soon
     assert await names(fleet) == sorted(NAMES)
-    await fleet.components.nodes.writes.deferred.delete_expired()
+    await fleet.components.nodes.writes.delete_expired()
 
     await fleet.components.deny(["web-7"])
     fleet.store.failure = StoreUnreachable("no quorum")
-    await fleet.components.nodes.writes.deferred.delete_expired()
+    await fleet.components.nodes.writes.delete_expired()
     assert await names(fleet) == ["old-1", "old-2", "web-8"]
     await fleet.components.deny([])
 

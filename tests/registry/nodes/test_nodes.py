@@ -8,33 +8,34 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from registry.api.access import NodeKeys
-from registry.composition import RegistryComponents, build_components
+from registry.composition import RegistryComponents
 from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
 from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.prometheus.targets import TargetOptions
 from registry.responses.time_slices import TimeSlices
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import NO_LIMITS, NODE_SECRET, WEB_HOSTS, InProcessRegistry
+from tests.support.registry.in_process import (
+    NODE_SECRET,
+    WEB_HOSTS,
+    InProcessRegistry,
+    components_on,
+)
 from tests.support.registry.stores.sqlite_store import Batches, open_store
 
 OPERATOR = Source("ops", "127.0.0.1")
 
 
 def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
-    return build_components(
+    return components_on(
         store=store,
-        target_options=TargetOptions(),
         freshness=Freshness(
             stale_after=90, expire_after=0, started=uptime.now, expire_at_most_percent=0
         ),
-        limits=NO_LIMITS,
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),
-        store_url="sqlite:///r.db",
     )
 
 

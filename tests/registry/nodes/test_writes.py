@@ -7,7 +7,7 @@ import pytest
 
 from registry.errors import StoreUnavailable
 from registry.nodes.directory.directory import Entry
-from registry.nodes.writes import NodeWrites
+from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.memory_store import MemoryStore
@@ -21,7 +21,7 @@ class Changes:
     def __init__(self, failure: Exception | None = None) -> None:
         self.store = MemoryStore()
         self.store.failure = failure
-        self.writes = NodeWrites(store=self.store, monotonic=ManualClock())
+        self.writes = Writes(self.store, ManualClock())
         self.left: list[dict[str, Entry | None]] = []
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
@@ -54,9 +54,9 @@ async def test_a_change_leaves_nothing_behind_whether_it_succeeds_or_fails(
     assert made.left == [{}]
 
     made.store.failure = None
-    made.writes.deferred.touch(node())
+    made.writes.touch(node())
     await made.writes.flush(max_interval=9)
-    assert made.writes.deferred.touched == 0, "it is still held back"
+    assert made.writes.touched == 0, "it is still held back"
 
 
 async def test_what_is_pending_is_the_last_change() -> None:

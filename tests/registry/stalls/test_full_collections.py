@@ -50,7 +50,7 @@ def loaded() -> Iterator[LoadedRegistry]:
 
 def new_nodes(loaded: LoadedRegistry, count: int) -> Sequence[Entry]:
     """Return so many nodes that the registry does not know."""
-    known = len(loaded.registry.components.directory)
+    known = len(loaded.registry.components.context.directory)
     return entries_from_rows(rows(known + count)[known:], now=loaded.registry.clock.uptime)
 
 
@@ -70,7 +70,7 @@ async def collect() -> None:
 def test_a_full_collection_when_as_many_nodes_as_may_be_are_not_frozen(
     loaded: LoadedRegistry,
 ) -> None:
-    directory = loaded.registry.components.directory
+    directory = loaded.registry.components.context.directory
     known = len(directory)
     assert known >= NODES
 
@@ -102,15 +102,15 @@ def test_the_collector_does_not_know_of_what_is_made_for_changed_nodes(
     loaded: LoadedRegistry,
 ) -> None:
     registry = loaded.registry
-    known = len(registry.components.directory)
+    known = len(registry.components.context.directory)
     changed = entries_from_rows(rows(CHANGED, further_bytes=1), now=registry.clock.uptime)
     bodies = {entry.hostname: entry.head for entry in changed[::1000]}
 
     loaded.loop.run(report_all(loaded, changed))
 
-    assert len(registry.components.directory) == known
+    assert len(registry.components.context.directory) == known
     for hostname, head in bodies.items():
-        entry = registry.components.directory.entries.get(hostname)
+        entry = registry.components.context.directory.entries.get(hostname)
         assert entry is not None
         assert entry.head == head
     del changed

@@ -122,7 +122,7 @@ async def together(
 
 async def compute_targets(registry: InProcessRegistry, hostname: str) -> None:
     """Compute the targets of a node."""
-    entry = registry.components.directory.entries.get(hostname)
+    entry = registry.components.context.directory.entries.get(hostname)
     assert entry is not None
     target_cost_of(entry.head)
 
@@ -212,7 +212,7 @@ def test_large_nodes_that_expire_at_once(measured: Measured, shape: str) -> None
         await registry.components.queries.update_ages()
 
     assert measured.longest(work, prepare=prepare) < MAX_SECONDS
-    assert not registry.components.directory
+    assert not registry.components.context.directory
     assert registry.components.nodes.capacity.used_bytes == 0
 
 

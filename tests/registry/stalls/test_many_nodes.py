@@ -69,7 +69,7 @@ def loaded() -> Iterator[LoadedRegistry]:
 
 def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
     assert loaded.load_seconds < MAX_SECONDS
-    assert len(loaded.registry.components.directory) == NODES
+    assert len(loaded.registry.components.context.directory) == NODES
 
 
 @pytest.mark.parametrize("clients", [1, CLIENTS])
@@ -205,7 +205,7 @@ def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
 
 def test_callbacks_that_fell_behind(loaded: LoadedRegistry) -> None:
     history = ChangeHistory()
-    for entry in loaded.registry.components.directory.fresh():
+    for entry in loaded.registry.components.context.directory.fresh():
         history.record(Change(ChangeKind.STALE, entry, REGISTRY))
     assert history.last - history.first > NODES // 2
     batches = ChangeBatches(history)
@@ -282,7 +282,7 @@ def settings_with_many_keys(folder: Path) -> Path:
 def test_a_store_that_fails_and_returns(loaded: LoadedRegistry) -> None:
     registry = loaded.registry
     components = registry.components
-    report(registry, list(components.directory.fresh()))
+    report(registry, list(components.context.directory.fresh()))
     numbers = iter(range(ATTEMPTS))
 
     async def work() -> None:
@@ -313,7 +313,7 @@ async def age_half(loaded: LoadedRegistry) -> tuple[float, float, float]:
     """Return the longest iterations while half of the nodes become stale, expire, and return."""
     registry, components = loaded.registry, loaded.registry.components
     registry.clock.pass_seconds(50)
-    entries = list(components.directory.fresh())
+    entries = list(components.context.directory.fresh())
     gc.freeze()  # or the garbage collector would look at this list, in the registry's time
     hear(registry, entries[1::2])
     registry.clock.pass_seconds(20)
@@ -324,7 +324,7 @@ async def age_half(loaded: LoadedRegistry) -> tuple[float, float, float]:
     hear(registry, entries[1::2])
     with loaded.loop.measured() as expired:
         await components.queries.update_ages()
-        await components.nodes.writes.deferred.delete_expired()
+        await components.nodes.writes.delete_expired()
         await loaded.refresher.refresh()
     assert components.nodes.state_counts() == (NODES // 2, 0)
     with loaded.loop.measured() as returned:

@@ -11,13 +11,12 @@ import pytest
 import structlog
 
 from httpd.metrics import new_metrics
-from registry.composition import RegistryComponents, build_components
+from registry.composition import RegistryComponents
 from registry.daemon import IndexRefresher
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.prometheus.targets import TargetOptions
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.in_process import NO_LIMITS, ManualClocks
+from tests.support.registry.in_process import ManualClocks, components_on
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.stalls.loaded_registry import MAX_SECONDS
 from tests.support.registry.stores.sqlite_store import ignore, open_store
@@ -54,24 +53,21 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
         store = SqliteStore(
             path=path, monotonic=lambda: clock.uptime, observe=lambda _operations, _seconds: None
         )
-        components = build_components(
+        components = components_on(
             store=store,
-            target_options=TargetOptions(),
             freshness=Freshness(
                 stale_after=STALE_SECONDS,
                 expire_after=EXPIRE_SECONDS,
                 started=clock.uptime,
                 expire_at_most_percent=0,
             ),
-            limits=NO_LIMITS,
             clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
             metrics=new_metrics(),
             log=structlog.wrap_logger(
                 None, wrapper_class=structlog.make_filtering_bound_logger("error")
             ),
-            store_url=f"sqlite:///{path}",
         )
-        refresher = IndexRefresher(components.index, components.directory)
+        refresher = IndexRefresher(components.index, components.context.directory)
         stack.enter_context(refresher)
         loop.run(components.load())
         loop.run(refresher.refresh())
@@ -95,14 +91,14 @@ def test_half_of_the_nodes_expire_in_a_store_on_a_disk(stored: Stored) -> None:
     assert best < MAX_SECONDS
     stored.loop.run(stored.store.close())
     assert stored.loop.run(hostnames_in(stored.path)) == {
-        entry.hostname for entry in stored.components.directory.fresh()
+        entry.hostname for entry in stored.components.context.directory.fresh()
     }
 
 
 async def expire_half(stored: Stored) -> float:
     """Return the longest iteration while half of the nodes expire, in memory and in the store."""
     components, clock = stored.components, stored.clock
-    entries = list(components.directory.fresh())
+    entries = list(components.context.directory.fresh())
     hear(stored, entries)
     gc.freeze()  # or the garbage collector would look at this list, in the registry's time
     clock.pass_seconds(EXPIRE_SECONDS - 10)
@@ -110,7 +106,7 @@ async def expire_half(stored: Stored) -> float:
     clock.pass_seconds(20)
     with stored.loop.measured() as seconds:
         await components.queries.update_ages()
-        await components.nodes.writes.deferred.delete_expired()
+        await components.nodes.writes.delete_expired()
         await stored.refresher.refresh()
     assert components.nodes.state_counts() == (len(entries) // 2, 0)
     return max(seconds)
@@ -119,7 +115,7 @@ async def expire_half(stored: Stored) -> float:
 def hear(stored: Stored, entries: Sequence[Entry]) -> None:
     """Hear of nodes now."""
     for entry in entries:
-        stored.components.directory.heard(
+        stored.components.context.directory.heard(
             entry, last_update=entry.last_update, heard=stored.clock.uptime
         )
 

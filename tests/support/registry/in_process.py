@@ -10,6 +10,7 @@ import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
 from yarl import URL
 
 from config.registry import NodesSettings
@@ -27,10 +28,13 @@ from registry.composition import (
     build_components,
 )
 from registry.nodes.audit import AUDITED_KINDS
-from registry.nodes.directory.events import Change, Source
+from registry.nodes.context import NodeRules, RegistryContext
+from registry.nodes.directory.directory import Directory
+from registry.nodes.directory.events import Change, NodeEvents, Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.history import MAX_BYTES
 from registry.prometheus.targets import TargetOptions
+from registry.store.protocol import NodeStore
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.run.answers import recorded_metrics
 
@@ -155,6 +159,41 @@ class InProcessRegistry:
         await self._session.close()
 
 
+def components_on(
+    *,
+    store: NodeStore,
+    freshness: Freshness,
+    clocks: Clocks,
+    log: FilteringBoundLogger,
+    metrics: CollectorRegistry,
+    limits: NodesSettings = NO_LIMITS,
+    target_options: TargetOptions | None = None,
+    history_bytes: int = MAX_BYTES,
+) -> RegistryComponents:
+    """Build the rules on a store that is not loaded yet."""
+    context = RegistryContext(
+        store=store,
+        directory=Directory(),
+        changes=NodeEvents(log),
+        settings=NodeRules(
+            freshness=freshness,
+            max_mib=limits.max_mib,
+            changes_per_minute=limits.changes_per_minute,
+            denied=limits.denied,
+            warm_up=limits.warm_up,
+        ),
+        clocks=clocks,
+        log=log,
+        metrics=metrics,
+    )
+    return build_components(
+        context,
+        target_options=target_options or TargetOptions(),
+        store_url="sqlite:///memory",
+        history_bytes=history_bytes,
+    )
+
+
 @asynccontextmanager
 async def in_process_registry(
     *,
@@ -185,9 +224,9 @@ async def in_process_registry(
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
-    components = build_components(
+    components = components_on(
         store=store,
-        target_options=target_options or TargetOptions(),
+        target_options=target_options,
         freshness=Freshness(
             stale_after=stale_after,
             expire_after=expire_after,
@@ -198,7 +237,6 @@ async def in_process_registry(
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,
         log=log,
-        store_url="sqlite:///memory",
         history_bytes=history_bytes,
     )
     audit: list[tuple[str, str, Source]] = []
@@ -207,19 +245,17 @@ async def in_process_registry(
         audit.append((change.kind, change.node.hostname, change.source))
 
     if record_audit:
-        components.events.subscribe(record, AUDITED_KINDS)
+        components.context.changes.subscribe(record, AUDITED_KINDS)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,
         keyring=keyring,
-        metrics=metrics,
         request_metrics=request_metrics,
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=pages,
         max_connections=max_connections,
         proxies=TrustedProxies(trusted_proxies),
-        log=log,
     )
     if load:
         await components.load()

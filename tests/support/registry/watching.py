@@ -32,7 +32,7 @@ async def listed(registry: InProcessRegistry, query: str = "") -> dict[str, Any]
 
 def forget_changes(registry: InProcessRegistry) -> None:
     """Record so many changes of web-1 that none from before is kept."""
-    entry = registry.components.directory.entries.get("web-1")
+    entry = registry.components.context.directory.entries.get("web-1")
     assert entry is not None
     history = registry.components.history
     last = history.last

@@ -86,7 +86,8 @@ async def state(registry: InProcessRegistry) -> dict[str, Any]:
     ]
     return {
         "nodes": [
-            (entry.encoded(), entry.address, entry.digest) for entry in by_age(components.directory)
+            (entry.encoded(), entry.address, entry.digest)
+            for entry in by_age(components.context.directory)
         ],
         "stored": registry.store.rows,
         "audit": registry.audit,

@@ -31,7 +31,9 @@ async def test_with_a_certificate_a_host_speaks_only_for_a_name_in_it(tmp_path: 
                 response = await read_response(reader)
                 assert response.status == (200 if host == "web-0" else 403)
             writer.close()
-        assert [entry.hostname for entry in by_age(registry.components.directory)] == ["web-0"]
+        assert [entry.hostname for entry in by_age(registry.components.context.directory)] == [
+            "web-0"
+        ]
 
 
 class Client:

@@ -143,7 +143,9 @@ class Fleet:
 
     async def _check(self, number: int) -> None:
         nodes = await listed(self._registry, f"?{QUERIES[number]}")
-        stale = {entry.hostname for entry in self._registry.components.directory.stage(STALE)}
+        stale = {
+            entry.hostname for entry in self._registry.components.context.directory.stage(STALE)
+        }
         assert self.watchers[number].nodes == nodes
         assert self.watchers[number].stale == stale & nodes.keys()
 

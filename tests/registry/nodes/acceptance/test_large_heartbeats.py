@@ -4,8 +4,8 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import StoreUnreachable
-from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
-from registry.nodes.acceptance.rate_limit import RateLimit
+from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.limits import Limits, RateLimit
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import in_process_registry
 
@@ -88,9 +88,9 @@ async def test_a_large_heartbeat_with_equal_content_in_other_bytes_changes_nothi
 
 
 def test_without_a_limit_of_changes_there_is_none_of_bytes() -> None:
-    large = LargeHeartbeats(changes_per_minute=0, monotonic=ManualClock())
+    limits = Limits(capacity=Capacity(max_mib=0), changes_per_minute=0, monotonic=ManualClock())
     for _ in range(1000):
-        large.take("a", bytes(1024 * 1024))
+        limits.take_bytes("a", bytes(1024 * 1024))
 
 
 def test_an_amount_waits_until_so_much_was_added() -> None:

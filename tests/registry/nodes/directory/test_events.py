@@ -25,12 +25,12 @@ class Follower:
         self._registry = registry
         self.received: list[tuple[ChangeKind, str, Source]] = []
         self.known: list[tuple[bool, bool]] = []
-        registry.components.events.subscribe(self.note)
+        registry.components.context.changes.subscribe(self.note)
 
     def note(self, change: Change) -> None:
         hostname = change.node.hostname
         self.received.append((change.kind, hostname, change.source))
-        listed = self._registry.components.directory.entries.get(hostname) is not None
+        listed = self._registry.components.context.directory.entries.get(hostname) is not None
         self.known.append((listed, hostname in self._registry.store.rows))
 
 
@@ -60,7 +60,7 @@ async def test_a_subscriber_is_told_before_the_client_gets_its_answer(
     registry: InProcessRegistry,
 ) -> None:
     order: list[str] = []
-    registry.components.events.subscribe(lambda change: order.append(change.kind))
+    registry.components.context.changes.subscribe(lambda change: order.append(change.kind))
 
     await registry.post("web-1")
     order.append("answered")

@@ -225,5 +225,5 @@ async def all_know(registries: Sequence[InProcessRegistry], *, total: int, held:
     for registry in registries:
         await registry.components.nodes.flush()
         await registry.components.queries.update_ages()
-        await registry.components.nodes.writes.deferred.delete_expired()
+        await registry.components.nodes.writes.delete_expired()
     return [await counts(each) for each in registries] == [(total, held)] * len(registries)

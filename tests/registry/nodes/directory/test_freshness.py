@@ -72,7 +72,7 @@ async def test_a_node_is_forgotten_when_it_expires(registry: InProcessRegistry) 
     assert await listed(registry) == ["web-2"]
     assert (await registry.ask("GET", "/nodes/web-1")).status == 404
     assert [group["targets"] for group in await targets(registry)] == [["web-2:9100"]]
-    await registry.components.nodes.writes.deferred.delete_expired()
+    await registry.components.nodes.writes.delete_expired()
     assert "web-1" not in registry.store.rows
     assert registry.audit[-1] == ("expired", "web-1", REGISTRY)
 

@@ -12,17 +12,15 @@ import pytest
 import structlog
 
 from httpd.metrics import new_metrics
-from registry.composition import build_components
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.prometheus.targets import TargetOptions
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import NO_LIMITS, ManualClocks
+from tests.support.registry.in_process import ManualClocks, components_on
 from tests.support.registry.stores.conformance import Followed, touched
 from tests.support.registry.stores.sqlite_store import ignore, open_store, row
 from tests.support.run.release import some_of
@@ -75,17 +73,14 @@ class Model:
             observe=lambda _operations, _seconds: None,
             min_log_entries=MIN_LOG_ENTRIES,
         )
-        self._components = build_components(
+        self._components = components_on(
             store=self._store,
-            target_options=TargetOptions(),
             freshness=Freshness(
                 stale_after=STALE_AFTER, expire_after=0, started=0.0, expire_at_most_percent=0
             ),
-            limits=NO_LIMITS,
             clocks=Clocks(wall=lambda: self._clock.wall, monotonic=self._monotonic),
             metrics=new_metrics(),
             log=structlog.get_logger(),
-            store_url="sqlite:///test",
         )
 
     def _monotonic(self) -> float:

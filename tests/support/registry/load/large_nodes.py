@@ -8,7 +8,7 @@ import msgspec
 
 from registry.errors import NodeNotFound
 from registry.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source
 from registry.nodes.nodes import Nodes

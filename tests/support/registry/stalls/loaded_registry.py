@@ -77,7 +77,7 @@ def loaded_registry(loop: MeasuredLoop) -> Iterator[LoadedRegistry]:
             await refresher.refresh()
         return max(seconds)
 
-    with IndexRefresher(components.index, components.directory) as refresher:
+    with IndexRefresher(components.index, components.context.directory) as refresher:
         yield LoadedRegistry(loop, registry, refresher, loop.run(load(refresher)))
         loop.run(stack.aclose())
 
@@ -90,7 +90,7 @@ async def drop_kept(registry: InProcessRegistry) -> None:
         await index.record_use("node", "nested", 0)
         if index.cached_bytes == 0:  # or else a request has ended meanwhile
             break
-    for block in registry.components.directory.sorted.blocks():
+    for block in registry.components.context.directory.sorted.blocks():
         block.invalidate()
 
 
@@ -109,7 +109,7 @@ def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
     """Hear of nodes, spread over the seconds between two heartbeats."""
     for some in by_second(registry, entries):
         for entry in some:
-            registry.components.directory.heard(
+            registry.components.context.directory.heard(
                 entry, last_update=entry.last_update, heard=registry.clock.uptime
             )
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from registry.nodes.directory.directory import Entry
+from registry.nodes.writes import Writes
 from registry.store.clock import AgeClock
-from registry.store.deferred_writes import DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.link import connected
@@ -145,12 +145,13 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
         for name in hosts:
             memory.note(name)
         await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
-        writes = DeferredWrites(store, done=ignore, monotonic=clock)
+        writes = Writes(store, clock)
+        writes.unavailable_error = None
         for name in hosts:
             writes.touch(Entry(row(name), heard=0.0))
         before = (await state_of(server, "batch")).last
 
-        await writes.flush(max_interval=LONG_SECONDS, retry=False)
+        await writes.flush(max_interval=LONG_SECONDS)
 
         after = (await state_of(server, "batch")).last
         # The others are those by which a registry shows about every half second that it runs.

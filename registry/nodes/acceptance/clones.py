@@ -14,7 +14,7 @@ MAX_REPLACED = 8
 DIGEST_BYTES = 8
 
 
-class CloneCheck:
+class Clones:
     """Refuses hosts that use the hostname of another one that is fresh.
 
     Another host has another identity (kv `agent.id`). A machine that was cloned with its state has

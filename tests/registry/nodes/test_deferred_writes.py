@@ -5,10 +5,10 @@ import itertools
 
 from registry.errors import StoreUnavailable
 from registry.nodes.directory.directory import Entry
-from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
+from registry.nodes.writes import MAX_TOUCHED_AT_ONCE, Writes
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.memory_store import MemoryStore
-from tests.support.registry.stores.sqlite_store import ignore, row
+from tests.support.registry.stores.sqlite_store import row
 
 BEFORE = row("a")
 HEARD_AT = BEFORE.last_update + 60
@@ -20,16 +20,23 @@ def heard(hostname: str = "a") -> Entry:
     return Entry(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
 
 
+def loaded(store: MemoryStore) -> Writes:
+    """Return the writes to a store whose nodes are loaded."""
+    writes = Writes(store, ManualClock())
+    writes.unavailable_error = None
+    return writes
+
+
 async def test_what_could_not_be_written_is_written_next_time() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     writes.touch(node)
 
     store.failure = StoreUnavailable("the disk is full")
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+    await writes.flush(max_interval=LONG_SECONDS)
     assert node.is_touched
     store.failure = None
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+    await writes.flush(max_interval=LONG_SECONDS)
 
     assert store.rows["a"].last_update == HEARD_AT
     assert not node.is_touched
@@ -37,11 +44,11 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
 
 async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     store.failure = StoreUnavailable("the disk is full")
     for _ in range(5):
         writes.touch(node)
-        await writes.flush(max_interval=LONG_SECONDS, retry=True)
+        await writes.flush(max_interval=0)
 
     assert writes.touched == 1
 
@@ -49,11 +56,11 @@ async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None
 async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of() -> None:
     hostnames = [f"h{number:05}" for number in reversed(range(2 * MAX_TOUCHED_AT_ONCE + 1))]
     store = MemoryStore([row(name) for name in hostnames])
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     for name in hostnames:
         writes.touch(heard(name))
 
-    flushed = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
+    flushed = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS))
     written = [0]
     while not flushed.done():
         await asyncio.sleep(0)
@@ -67,60 +74,60 @@ async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of()
 
 async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     writes.touch(node)
     store.failure = StoreUnavailable("the disk is full")
-    failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
+    failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS))
     await asyncio.sleep(0)  # it has handed the node to the store
 
     writes.discard_touch(node)  # then a new node may have the name
     await failing
     store.failure = None
-    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    await writes.flush(max_interval=0)
 
     assert store.rows["a"] == BEFORE
 
 
 async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_heard_of() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     writes.touch(node)
 
     writes.discard_touch(node)
-    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    await writes.flush(max_interval=0)
     assert store.rows["a"] == BEFORE
     writes.touch(node)
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+    await writes.flush(max_interval=LONG_SECONDS)
 
     assert store.rows["a"].last_update == HEARD_AT
 
 
 async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     writes.touch(node)
 
-    writes.hold("a")
-    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    writes.pending["a"] = node
+    await writes.flush(max_interval=0)
     assert store.rows["a"] == BEFORE
     assert node.is_touched
     node.last_update += 30
     writes.touch(node)
-    writes.release("a")
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+    del writes.pending["a"]
+    await writes.flush(max_interval=LONG_SECONDS)
 
     assert store.rows["a"].last_update == HEARD_AT + 30
 
 
 async def test_a_node_that_goes_while_its_change_is_written_is_not_written_later() -> None:
     store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=ManualClock())
+    writes = loaded(store)
     writes.touch(node)
 
-    writes.hold("a")
+    writes.pending["a"] = node
     writes.discard_touch(node)
-    writes.release("a")
-    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    del writes.pending["a"]
+    await writes.flush(max_interval=0)
 
     assert store.rows["a"] == BEFORE
     assert not node.is_touched

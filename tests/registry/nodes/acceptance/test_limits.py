@@ -5,7 +5,8 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import ChangesTooFast
-from registry.nodes.acceptance.change_limit import ChangeLimit
+from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.limits import Limits, RateLimit
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import NO_LIMITS, OPS, WEB_HOSTS, in_process_registry
 
@@ -68,12 +69,18 @@ async def test_zero_is_no_limit() -> None:
             assert (await registry.post("web-1", [str(number)])).status == 200
 
 
-def taken(limit: ChangeLimit, hostname: str, tries: int) -> int:
+def limits_of(changes_per_minute: int, monotonic: ManualClock) -> Limits:
+    return Limits(
+        capacity=Capacity(max_mib=0), changes_per_minute=changes_per_minute, monotonic=monotonic
+    )
+
+
+def taken(limit: Limits, hostname: str, tries: int) -> int:
     """Return how many changes of so many are accepted."""
     accepted = 0
     for _ in range(tries):
         try:
-            limit.take(hostname)
+            limit.take_change(hostname)
         except ChangesTooFast:
             continue
         accepted += 1
@@ -84,7 +91,7 @@ def taken(limit: ChangeLimit, hostname: str, tries: int) -> int:
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
 def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> None:
     clock = ManualClock()
-    limit = ChangeLimit(per_minute=per_minute, monotonic=clock)
+    limit = limits_of(per_minute, clock)
     assert taken(limit, "a", 2000) == per_minute
     for minutes in (1, 2, 10):
         clock.now += 60 * minutes
@@ -96,7 +103,7 @@ def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> N
 @pytest.mark.slow
 def test_only_hosts_that_changed_within_a_minute_are_remembered() -> None:
     clock = ManualClock()
-    limit = ChangeLimit(per_minute=60, monotonic=clock)
+    limit = RateLimit(per_minute=60, monotonic=clock)
     largest = 0
     for number in range(20_000):
         clock.now += 0.01

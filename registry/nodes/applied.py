@@ -5,22 +5,26 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from registry.nodes.acceptance.capacity import Reservation
-from registry.nodes.acceptance.rules import Acceptance
-from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
-from registry.store.deferred_writes import DeferredWrites
+from registry.nodes.acceptance.clones import Clones
+from registry.nodes.acceptance.denied import DeniedHosts
+from registry.nodes.acceptance.limits import Limits
+from registry.nodes.context import RegistryContext
+from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
 
 OTHER_REGISTRY = "another registry"
-# Nodes that are heard of within this time share one number. With a number for each of a million
-# nodes, each heartbeat would free one that is in no cache of the processor.
+# Nodes that are heard of within this time share one number, and those of one second one Unix time.
+# With a number for each of a million nodes, each heartbeat would free one that is in no cache of
+# the processor.
 SAME_MOMENT_SECONDS = 0.001
 # Reports reach other registries late, so smaller differences are ignored.
 SAME_SECONDS = 5.0
 
 
-class AppliedChanges:
-    """Changes the directory, and publishes each change.
+class Applied:
+    """Changes the directory, and publishes each change; nothing else does once nodes are loaded.
 
     It is the SharedNodes of the store: changes by other registries are applied like own ones.
     What the store has of denied hosts is followed as well, so that it is there once they are not.
@@ -28,20 +32,22 @@ class AppliedChanges:
 
     def __init__(
         self,
-        *,
-        directory: Directory,
-        events: NodeEvents,
-        acceptance: Acceptance,
-        deferred: DeferredWrites,
-        monotonic: Callable[[], float],
+        context: RegistryContext,
+        writes: Writes,
+        limits: Limits,
+        clones: Clones,
+        denied: DeniedHosts,
     ) -> None:
-        self._directory = directory
-        self._events = events
-        self._acceptance = acceptance
-        self._freshness = acceptance.freshness
-        self._deferred = deferred
-        self._monotonic = monotonic
-        self._moment = monotonic()
+        self._directory = context.directory
+        self._events = context.changes
+        self._freshness = context.settings.freshness
+        self._wall, self._monotonic = context.clocks
+        self._writes = writes
+        self._limits = limits
+        self._clones = clones
+        self._denied = denied
+        self._moment = self._monotonic()
+        self._second = 0
         self._withheld: dict[str, Entry] = {}
         self._deleting: dict[str, Entry] = {}  # withheld nodes that are to go from the store
 
@@ -50,7 +56,7 @@ class AppliedChanges:
 
         One that is denied, which was on its way to the store at the time, is deleted there again.
         """
-        if entry.hostname in self._acceptance.denied:
+        if entry.hostname in self._denied:
             self.withhold(entry)
             return True
         self._withheld.pop(entry.hostname, None)
@@ -62,8 +68,10 @@ class AppliedChanges:
             self.mark_heard(known, last_update=entry.last_update)
             return False
         was_stale = known is not None and known.is_stale
-        self._acceptance.note_stored(known, entry, reservation)
-        before = self._directory.put(entry, heard=self._moment_of_now())
+        head = None if known is None else known.head
+        self._limits.capacity.replace(entry.hostname, entry.head, head, reservation)
+        self._clones.note_change(known, entry)
+        before = self._directory.put(entry, heard=self._moment)
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
         self._events.publish(Change(kind, node, source, before))
@@ -75,8 +83,9 @@ class AppliedChanges:
         """Forget a node; nothing happens if it is unknown."""
         entry = self._directory.remove(hostname)
         if entry is not None:
-            self._deferred.discard_touch(entry)
-            self._acceptance.note_forgotten(entry)
+            self._writes.discard_touch(entry)
+            self._limits.capacity.forget(hostname, entry.head)
+            self._clones.forget(hostname)
             self._events.publish(Change(kind, entry, source))
 
     def withhold(self, entry: Entry) -> None:
@@ -85,15 +94,15 @@ class AppliedChanges:
         row = entry.row()._replace(is_moved=entry.is_moved)
         withheld = Entry(row, heard=entry.heard, digest=entry.digest)
         self._withheld[hostname] = self._deleting[hostname] = withheld
-        self._deferred.expire(hostname, partial(self._note_deletion, withheld))
+        self._writes.expire(hostname, partial(self._note_deletion, withheld))
 
     def release(self, source: Source) -> Iterator[None]:
         """Show the nodes again that the store has, and that are denied no more."""
         for hostname in list(self._withheld):
             entry = self._withheld.get(hostname)
-            if entry is not None and hostname not in self._acceptance.denied:
+            if entry is not None and hostname not in self._denied:
                 is_to_go = self._deleting.get(hostname) is entry
-                if not is_to_go or self._deferred.discard_expiry(hostname):
+                if not is_to_go or self._writes.discard_expiry(hostname):
                     self._show(entry, source)
             yield
 
@@ -106,7 +115,7 @@ class AppliedChanges:
             return
         if error is None:
             del self._withheld[hostname]
-        elif hostname not in self._acceptance.denied:
+        elif hostname not in self._denied:
             self._show(entry, REGISTRY)
 
     def _show(self, entry: Entry, source: Source) -> None:
@@ -116,17 +125,21 @@ class AppliedChanges:
         self.put(entry, source)
         self._directory.heard_before(times, self._stage_of_now())
 
+    def report(self, entry: Entry) -> None:
+        """Record that a host reports now, also if the store does not accept that now."""
+        self._writes.touch(entry)
+        second = int(self._wall())
+        if second != self._second:
+            self._second = second
+        self.mark_heard(entry, last_update=self._second)
+
     def mark_heard(self, entry: Entry, *, last_update: int) -> None:
         """Record that a node was heard of now."""
-        if self._directory.heard(entry, last_update=last_update, heard=self._moment_of_now()):
-            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
-
-    def _moment_of_now(self) -> float:
-        """Return the monotonic time in seconds, or that of what was heard shortly before."""
         now = self._monotonic()
         if now - self._moment > SAME_MOMENT_SECONDS:
             self._moment = now
-        return self._moment
+        if self._directory.heard(entry, last_update=last_update, heard=self._moment):
+            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
 
     def move(self, entry: Entry, address: str, source: Source) -> None:
         """Record the address that a node posts from."""
@@ -139,16 +152,16 @@ class AppliedChanges:
 
         To delete it there would only make the other registry store it again.
         """
-        self._deferred.discard_expiry(row.hostname)
+        self._writes.discard_expiry(row.hostname)
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
-        if row.hostname in self._acceptance.denied:
+        if row.hostname in self._denied:
             self._withheld[row.hostname] = entry
             return
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
-            self._acceptance.count_change(row.hostname)
+            self._limits.count_change(row.hostname)
             node = self._directory.entries.get(row.hostname)
             if node is not None:  # what is unwritten was heard of it before
-                self._deferred.discard_touch(node)
+                self._writes.discard_touch(node)
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""
@@ -161,7 +174,7 @@ class AppliedChanges:
         elif self._freshness.is_stale(entry.heard, self._monotonic()):
             self.forget(hostname, ChangeKind.EXPIRED, REGISTRY)
         else:
-            self._deferred.touch(entry)
+            self._writes.touch(entry)
 
     def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
         """Record which nodes were heard of.
@@ -239,7 +252,7 @@ class AppliedChanges:
     @property
     def unwritten(self) -> int:
         """How many nodes were heard of, and not handed to the store since."""
-        return self._deferred.touched
+        return self._writes.touched
 
 
 def _age(entry: Entry, now: float) -> HeardBefore:
