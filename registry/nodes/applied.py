@@ -191,7 +191,7 @@ class Applied:
                 continue
             self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
             if own:
-                entry.last_update = last_update
+                entry.update_time(last_update)
             else:
                 self.mark_heard(entry, last_update=last_update)
 
@@ -208,7 +208,7 @@ class Applied:
             if entry.is_touched:
                 continue
             if now - age > entry.heard + SAME_SECONDS:
-                entry.last_update = last_update
+                entry.update_time(last_update)
                 self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
                 times.append((entry, now - age))
         for entry in self._directory.heard_before(times, self._stage_of_now()):

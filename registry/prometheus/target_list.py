@@ -61,7 +61,7 @@ class TargetList:
         """
         self.version = offers.version
         for block in offers.blocks():
-            run = block.runs.get(self._format)
+            run: EncodedRun | None = block.runs.get(self._format)
             if run is None:
                 runs, encoder = block.runs, RunEncoder(self._dropped)
                 for offer in block.items.copy():

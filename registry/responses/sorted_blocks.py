@@ -4,8 +4,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from registry.responses.encoded_runs import EncodedRun
-
 
 class SortedItem(Protocol):
     """An item of SortedBlocks."""
@@ -52,12 +50,13 @@ class BlockText(Generic[T]):
 class Block(Generic[T]):
     """Neighbours in the order of their keys.
 
-    `runs` holds what was encoded of all `items`, by the name of its form, since the last change;
+    `runs` holds what was encoded of all `items`, by the name of its form, since the last change,
+    such as an EncodedRun: each has a `drop`, which is called once it is kept no longer;
     `text` what was made of them to be searched.
     """
 
     __slots__ = ("items", "runs", "text")
-    runs: dict[str, EncodedRun]
+    runs: dict[str, Any]
 
     def __init__(self, items: list[T]) -> None:
         self.items = items

@@ -18,6 +18,9 @@ AGENT_ID = "agent.id"
 AGENT_INSTANCE = "agent.instance"
 IDENTITY_CHARS_SHOWN = 8
 MAX_BLOCK_NODES = 128
+LIST_FORM = "list"  # what a block keeps of its nodes for the next list
+# What all blocks keep for it. Those beyond are encoded for each list.
+MAX_KEPT_BYTES = 16 * 1024 * 1024
 HEAD_BYTES = len(b'{"hostname":"",')
 LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
 TAIL_BYTES = len(b',"last_update":')
@@ -109,6 +112,12 @@ class Entry(BlockItem):
     def is_stale(self) -> bool:
         """Whether the node was marked as stale, however long ago."""
         return self.stage != FRESH
+
+    def update_time(self, last_update: int) -> None:
+        """Set the Unix time of the last heartbeat, which lists show."""
+        self.last_update = last_update
+        if self.block is not None and self.block.runs:
+            self.block.drop(LIST_FORM)
 
     def labels_start(self) -> int:
         """Return where in `head` the array of labels begins."""
@@ -202,8 +211,10 @@ class Directory:
     Nodes of each stage are kept apart, so that they are counted without looking at them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+        self.max_kept_bytes = max_kept_bytes
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
+        self.kept_bytes = 0  # what blocks keep for the next list
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
         self.entries: dict[str, Entry] = {}
         self._stages = [AgeOrder[Entry]() for _ in STAGES]
@@ -266,7 +277,7 @@ class Directory:
         self._stages[stage].remove(entry)
         entry.stage = FRESH
         entry.heard = heard
-        entry.last_update = last_update
+        entry.update_time(last_update)
         self._fresh.add(entry)
         return stage != FRESH
 

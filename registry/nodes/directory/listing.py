@@ -1,16 +1,17 @@
 """The answer to GET /nodes: nodes as they were, encoded anew for each reader, piece by piece."""
 
 from array import array
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from hashlib import sha256
 from operator import add
 from typing import NamedTuple
 
-from registry.nodes.directory.directory import Directory, Entry, node_tail
+from registry.nodes.directory.directory import LIST_FORM, Directory, Entry, node_tail
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.search import TextSearch
 from registry.responses.encoded_runs import DIGEST_BYTES
-from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
+from registry.responses.encoding import Pinned, array_parts, in_pieces
+from registry.responses.sorted_blocks import Block
 
 # A reference to the encoded node, and its `last_update`.
 NODE_BYTES = 16
@@ -20,8 +21,10 @@ ADDRESS_BYTES = 8
 # that looks at so many one by one, which takes some tenths of a second in all.
 MAX_COUNTED = 10_000
 MAX_EXAMINED = 20_000
-# Searching this many bytes for values takes half a millisecond.
-MAX_SCANNED_BYTES = 1024 * 1024
+# To look for values in this many bytes, to digest them or to join them, takes half a millisecond.
+MAX_BYTES_AT_ONCE = 256 * 1024
+KEPT_NODE_BYTES = 8 + DIGEST_BYTES
+HEADS_FORM = "heads"
 
 
 class Selection(NamedTuple):
@@ -52,14 +55,15 @@ class Listing:
 
     It refers to the encoded nodes of the directory and copies none. So it is small beside the list
     that it stands for, however many readers take their time. It keeps nodes that were replaced
-    since, as do the listings made after it.
+    since, as do the listings made after it. A block that has not changed since the list before is
+    encoded only once.
     """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._replaced_bytes = directory.replaced_bytes
         self._chunks: list[_Chunk] = []
-        self._hash = sha256()
+        self._heads_hash, self._tails_hash = sha256(), sha256()
         self._held = 0
         self.size = len(b"[]")
         self.next_after: str | None = None  # where the next page goes on, if there is one
@@ -67,8 +71,9 @@ class Listing:
 
     @property
     def digest(self) -> bytes:
-        """Return what identifies the content."""
-        return self._hash.digest()[:DIGEST_BYTES]
+        """Return a digest of the digests of all nodes, wherever the list is cut into chunks."""
+        both = self._heads_hash.digest() + self._tails_hash.digest()
+        return sha256(both).digest()[:DIGEST_BYTES]
 
     def pieces(self) -> Iterator[bytes]:
         """Return the JSON array in pieces."""
@@ -87,117 +92,155 @@ class Listing:
 
         A node that is there throughout is listed once. `now` is the monotonic time.
         """
-        new_chunk = _AddressedChunk if selection.address else _Chunk
-        chunk, left = new_chunk(), selection.limit
-        last = ""
-        for entry in _passing(self._directory, selection, now, _search(selection)):
-            if entry is None:
-                yield
-                continue
-            if left == 0:
+        left, last, is_cut = selection.limit, "", False
+        for passing in _passing(self._directory, selection, now, _search(selection)):
+            found = passing or []
+            if left is not None:
+                is_cut, found = len(found) > left, found[:left]
+                left -= len(found)
+            if found:
+                last = found[-1].hostname
+                self._add(found, selection)
+            if is_cut:
                 self.next_after = last
                 break
-            left = None if left is None else left - 1
-            last = entry.hostname
-            if chunk.size + len(entry.head) > PIECE_BYTES:
-                self._add(chunk)
-                chunk = new_chunk()
-            chunk.add(entry)
             yield
-        self._add(chunk)
         if selection.total:
             yield from self._count(selection._replace(after=""), now)
 
     def _count(self, selection: Selection, now: float) -> Iterator[None]:
         """Count the nodes that pass, in steps like those of `read`."""
         search, count = _search(selection), 0
-        for entry in _passing(self._directory, selection, now, search):
-            count += entry is not None
+        for found in _passing(self._directory, selection, now, search):
+            count += len(found or ())
             if count > MAX_COUNTED or (search is not None and search.examined > MAX_EXAMINED):
                 return
             yield
         self.total = count
 
-    def _add(self, chunk: "_Chunk") -> None:
-        if not chunk.finish():
-            return
-        self.size += 1 if self._chunks else 0
-        self._hash.update(b"," if self._chunks else b"[")
-        for part in chunk.parts():
-            self._hash.update(part)
-            self.size += len(part)
-        self._held += chunk.held_bytes()
+    def _add(self, found: list[Entry], selection: Selection) -> None:
+        """Add neighbours as they are now; those of a whole block are encoded once."""
+        block = found[0].block
+        if block is not None and block.items != found:
+            block = None
+        chunk: _Chunk | None = None
+        if block is not None and not selection.address:
+            chunk = block.runs.get(LIST_FORM)
+        if chunk is None:
+            chunk = _Chunk(self._heads(found, block), found, address=selection.address)
+            if block is not None and not selection.address:
+                chunk.keep(block, self._directory)
+            chunk.forget()
+        self._heads_hash.update(chunk.heads.digests)
+        self._tails_hash.update(chunk.tails())
+        self.size += chunk.size + (1 if self._chunks else 0)
+        self._held += NODE_BYTES * len(found) + ADDRESS_BYTES * len(chunk.addresses)
         self._chunks.append(chunk)
 
+    def _heads(self, found: Sequence[Entry], block: Block[Entry] | None) -> "_Heads":
+        heads: _Heads | None = None if block is None else block.runs.get(HEADS_FORM)
+        if heads is None:
+            heads = _Heads([entry.head for entry in found])
+            if block is not None:
+                heads.keep(block, self._directory)
+        return heads
 
-class _Chunk:
-    """Some neighbours: the encoded nodes that the directory has, and their `last_update`.
 
-    In the end they are a tuple, since the garbage collector passes over tuples of bytes. It would
-    look at lists each time, which takes a tenth of a second for a million nodes.
+class _Kept:
+    """What a block keeps for the next list, as long as all blocks keep little enough."""
+
+    __slots__ = ("_directory", "_kept_bytes")
+    form: str
+
+    def __init__(self) -> None:
+        self._directory: Directory | None = None
+        self._kept_bytes = 0
+
+    def keep_bytes(self, size: int, block: Block[Entry], directory: Directory) -> bool:
+        """Let the block keep it, if there is room; return whether it does."""
+        if directory.kept_bytes + size > directory.max_kept_bytes:
+            return False
+        self._directory, self._kept_bytes = directory, size
+        directory.kept_bytes += size
+        block.runs[self.form] = self
+        return True
+
+    def drop(self) -> None:
+        """Record that the block has changed."""
+        if self._directory is not None:
+            self._directory.kept_bytes -= self._kept_bytes
+            self._directory = None
+
+
+class _Heads(_Kept):
+    """Some neighbours, each encoded up to the number of `last_update`, and digests of these.
+
+    They are a tuple, since the garbage collector passes over tuples of bytes. It would look at
+    lists each time, which takes a tenth of a second for a million nodes.
     """
 
-    __slots__ = ("_added", "heads", "last_updates", "size")
+    __slots__ = ("digests", "values")
+    form = HEADS_FORM
 
-    def __init__(self) -> None:
-        self._added: list[bytes] = []
-        self.heads: tuple[bytes, ...] = ()
-        self.last_updates = array("q")
-        self.size = 0
-
-    def add(self, entry: Entry) -> None:
-        """Add a node as it is now."""
-        self._added.append(entry.head)
-        self.last_updates.append(entry.last_update)
-        self.size += len(entry.head)
-
-    def finish(self) -> int:
-        """Add no more; return the number of nodes."""
-        self.heads, self._added = tuple(self._added), []
-        return len(self.heads)
-
-    def held_bytes(self) -> int:
-        """Return how much memory it takes."""
-        return NODE_BYTES * len(self.heads)
-
-    def parts(self) -> Iterable[bytes]:
-        """Return the values with commas between them, in parts; large ones are not copied."""
-        if len(self.heads) == 1:
-            return self.heads[0], b"%d}" % self.last_updates[0]
-        pairs = zip(self.heads, self.last_updates, strict=True)
-        return [b",".join([b"%b%d}" % pair for pair in pairs])]
-
-
-class _AddressedChunk(_Chunk):
-    """Some neighbours, each with the address that its last heartbeat came from."""
-
-    __slots__ = ("_added_addresses", "_addresses")
-
-    def __init__(self) -> None:
+    def __init__(self, values: Sequence[bytes]) -> None:
         super().__init__()
-        self._added_addresses: list[str] = []
-        self._addresses: tuple[str, ...] = ()
+        self.values = tuple(values)
+        self.digests = b"".join([sha256(value).digest()[:DIGEST_BYTES] for value in values])
 
-    def add(self, entry: Entry) -> None:
-        """Add a node as it is now."""
-        super().add(entry)
-        self._added_addresses.append(entry.address)
+    def keep(self, block: Block[Entry], directory: Directory) -> None:
+        """Let the block keep them, if there is room."""
+        self.keep_bytes(KEPT_NODE_BYTES * len(self.values), block, directory)
 
-    def finish(self) -> int:
-        """Add no more; return the number of nodes."""
-        self._addresses, self._added_addresses = tuple(self._added_addresses), []
-        return super().finish()
 
-    def held_bytes(self) -> int:
-        """Return how much memory it takes."""
-        return super().held_bytes() + ADDRESS_BYTES * len(self.heads)
+class _Chunk(_Kept):
+    """Some neighbours, with their `last_update`, and with their addresses if these are shown.
 
-    def parts(self) -> Iterable[bytes]:
+    `_encoded` is what the block keeps of it; readers that are slower encode it again.
+    """
+
+    __slots__ = ("_encoded", "addresses", "heads", "last_updates", "size")
+    form = LIST_FORM
+
+    def __init__(self, heads: _Heads, entries: Sequence[Entry], *, address: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.last_updates = array("q", [entry.last_update for entry in entries])
+        self.addresses = tuple([entry.address for entry in entries]) if address else ()
+        self._encoded: Sequence[bytes] | None = None
+        self._encoded = self.parts()
+        self.size = sum(map(len, self._encoded))
+
+    def keep(self, block: Block[Entry], directory: Directory) -> None:
+        """Let the block keep what is encoded, if there is room."""
+        self.keep_bytes(self.size, block, directory)
+
+    def forget(self) -> None:
+        """Hold what is encoded no longer, unless the block keeps it."""
+        if self._directory is None:
+            self._encoded = None
+
+    def drop(self) -> None:
+        """Record that the block has changed; a reader that has not come so far encodes it again."""
+        super().drop()
+        self._encoded = None
+
+    def tails(self) -> bytes:
+        """Return what follows the heads, to be digested."""
+        addresses = [f"{address}\n" for address in self.addresses]
+        return self.last_updates.tobytes() + "".join(addresses).encode()
+
+    def parts(self) -> Sequence[bytes]:
         """Return the values with commas between them, in parts; large ones are not copied."""
-        tails = map(node_tail, self.last_updates, self._addresses)
-        if len(self.heads) == 1:
-            return self.heads[0], next(tails)
-        return [b",".join(map(add, self.heads, tails))]
+        if self._encoded is not None:
+            return self._encoded
+        heads, last_updates = self.heads.values, self.last_updates
+        if self.addresses:
+            tails = map(node_tail, last_updates, self.addresses)
+            return [heads[0], *tails] if len(heads) == 1 else [b",".join(map(add, heads, tails))]
+        if len(heads) == 1:
+            return [heads[0], b"%d}" % last_updates[0]]
+        pairs = zip(heads, last_updates, strict=True)
+        return [b",".join([b"%b%d}" % pair for pair in pairs])]
 
 
 def _search(selection: Selection) -> TextSearch | None:
@@ -206,21 +249,32 @@ def _search(selection: Selection) -> TextSearch | None:
 
 def _passing(
     directory: Directory, selection: Selection, now: float, search: TextSearch | None
-) -> Generator[Entry | None, None, None]:
-    """Yield the nodes that pass, and None now and then where none does for a while."""
+) -> Generator[list[Entry] | None, None, None]:
+    """Yield some neighbours that pass at a time; none, or None, where none does for a while."""
     filters = selection.filters
-    passes, apps_down = filters.predicate(now), selection.apps_down
+    choose, apps_down = filters.chooser(now), selection.apps_down
+    max_bytes = MAX_BYTES_AT_ONCE // max(len(filters), 1)
     after = selection.after
-    scanned = 0
     while entries := directory.sorted.following(after):
         after = entries[-1].hostname
-        found = entries if search is None else (yield from search.found(entries))
-        for entry in filters.in_state(found):
-            if passes(entry) and (apps_down is None or entry.apps_down is apps_down):
-                yield entry
-                continue
-            scanned += len(entry.head) * len(filters)
-            if scanned > MAX_SCANNED_BYTES:
-                scanned = 0
-                yield None
-        yield None
+        found = entries if search is None else [*(yield from search.found(entries))]
+        if apps_down is not None:
+            found = [entry for entry in found if entry.apps_down is apps_down]
+        for some in _groups(found, max_bytes):
+            yield choose(some)
+
+
+def _groups(entries: list[Entry], max_bytes: int) -> Iterable[list[Entry]]:
+    """Return neighbours in groups of at most so many bytes, or of one that is larger."""
+    sizes = [len(entry.head) for entry in entries]
+    if sum(sizes) <= max_bytes:
+        return [entries]
+    groups: list[list[Entry]] = []
+    size = max_bytes
+    for entry, own in zip(entries, sizes, strict=True):
+        if size + own > max_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(entry)
+        size += own
+    return groups

@@ -31,7 +31,8 @@ def encoded(block: Block[Item]) -> EncodedRun:
     """Encode a block, unless it was encoded since its last change."""
     if FORM not in block.runs:
         block.runs[FORM] = run_of([f"{item.name}={item.value}".encode() for item in block.items])
-    return block.runs[FORM]
+    run: EncodedRun = block.runs[FORM]
+    return run
 
 
 class SortedBlocksMachine(RuleBasedStateMachine):

@@ -64,12 +64,12 @@ def test_a_filter_chooses_what_a_look_at_the_decoded_node_chooses(
     entry = Entry(Row("web-1", document, 1, "192.0.2.1"), heard=0.0)
 
     for one in (filters, Filters(labels=tuple(unique[:1]), kv=tuple(kv.items())[:1])):
-        assert one.predicate(0.0)(entry) == chosen(entry.node(), one)
+        assert bool(one.chooser(0.0)([entry])) == chosen(entry.node(), one)
 
 
 def test_an_age_is_counted_from_the_last_heartbeat() -> None:
     document = encode_document(Heartbeat(labels=[], kv={}))
     entry = Entry(Row("web-1", document, 1, "192.0.2.1"), heard=10.0)
 
-    assert Filters(max_age=5).predicate(15.0)(entry)
-    assert not Filters(max_age=5).predicate(15.1)(entry)
+    assert Filters(max_age=5).chooser(15.0)([entry]) == [entry]
+    assert Filters(max_age=5).chooser(15.1)([entry]) == []
