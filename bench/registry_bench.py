@@ -49,6 +49,14 @@ SEARCHES = (
     *("search=os:debian", "stale=true"),
 )
 SEARCH_MILLISECONDS = 50
+# What is listed, beside how many heartbeats a second, and the CPU time in milliseconds.
+LISTS = (
+    ("/nodes", 0, 3.5),
+    ("/nodes", 333, 5.0),
+    ("/nodes?label=env:prod", 0, 7.0),
+)
+LIST_SECONDS = 10.0
+LIST_PAUSE_SECONDS = 0.2
 PREPARED_SECONDS = 5.0
 ANSWERS = 21
 # A round of that many seconds reaches most of the nodes.
@@ -267,6 +275,45 @@ def nodes(bench: Bench) -> None:
     )
 
 
+def lists(bench: Bench) -> None:
+    """Measure the CPU time of a list of 10,000 nodes: unchanged, beside heartbeats, filtered."""
+    with bench.registry(10_000) as pid, ThreadPoolExecutor(1) as pool:
+        for path, beats, aim in LISTS:
+            get(path)
+            beating = pool.submit(beat, beats) if beats else None
+            time.sleep(1)
+            idle, _ = lists_for(pid, LIST_SECONDS, None)
+            spent, count = lists_for(pid, LIST_SECONDS, path)
+            bad = 0 if beating is None else beating.result()
+            milliseconds = (spent - idle) / count * 1e3
+            verdict = "met" if milliseconds <= aim else "MISSED"
+            print(
+                f"| GET {path}, 10,000 nodes, {beats} heartbeats/s | {milliseconds:.1f} ms of CPU"
+                f" | | | {aim} ms | {verdict} | {bad} |",
+                flush=True,
+            )
+
+
+def beat(rate: int) -> int:
+    """Send heartbeats while a list is measured; return the bad answers."""
+    load = SteadyLoad(PORT, rate=rate, hosts=10_000)
+    _, _, bad = asyncio.run(load.run(2 * LIST_SECONDS + 2))
+    return bad
+
+
+def lists_for(pid: int, seconds: float, path: str | None) -> tuple[float, int]:
+    """Ask for a list five times a second; return the CPU time in seconds and the answers."""
+    before, ends, count = cpu_seconds(pid), time.monotonic() + seconds, 0
+    with requests.Session() as session:
+        session.headers.update({"Authorization": f"Bearer {KEY}", "Accept-Encoding": "identity"})
+        while time.monotonic() < ends:
+            if path is not None:
+                session.get(f"http://127.0.0.1:{PORT}{path}", timeout=120).raise_for_status()
+            count += 1
+            time.sleep(LIST_PAUSE_SECONDS)
+    return cpu_seconds(pid) - before, count
+
+
 def search(bench: Bench) -> None:
     """Measure searches among 100,000 nodes, beside a prefix of a label that none has."""
     with bench.registry(100_000) as pid:
@@ -368,6 +415,7 @@ def main() -> None:
         "heartbeats": heartbeats,
         "targets": targets,
         "nodes": nodes,
+        "lists": lists,
         "search": search,
         "start": cold_start,
         "fleet": fleet,
