@@ -22,7 +22,7 @@ from registry.nodes.acceptance.clones import Clones
 from registry.nodes.acceptance.limits import Limits
 from registry.nodes.applied import Applied
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory.directory import Entry, encode_document
+from registry.nodes.directory.directory import AGENT_ID, Entry, encode_document
 from registry.nodes.directory.events import Source
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
@@ -177,7 +177,8 @@ class Heartbeats:
 
         An operator may leave out the identity of a host that has one. If this raises an error, the
         heartbeat has changed nothing, unless it is StoreUnavailable, ChangesTooFast or
-        CapacityReached: then a host that is known counts as heard.
+        CapacityReached: then a host that is known counts as heard. So it does if the store takes no
+        such node (NodeTooLarge).
 
         Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
@@ -274,9 +275,15 @@ class Heartbeats:
         try:
             return self.limits.reserve(received.entry, stored, received.targets)
         except (ChangesTooFast, CapacityReached):
-            if stored is not None:  # it is alive, and must not be forgotten
-                self._applied.report(stored)
+            self._note_alive(received)
             raise
+
+    def _note_alive(self, received: _Received) -> None:
+        """Record that a known host reports, though its change is rejected."""
+        stored = self._directory.entries.get(received.entry.hostname)
+        # Another host may take the name of a stale one, which is not alive by that.
+        if stored is not None and stored.agent_id() == received.heartbeat.kv.get(AGENT_ID):
+            self._applied.report(stored)
 
     def _on_put(
         self, received: _Received, reservation: Reservation, error: Exception | None
@@ -286,6 +293,8 @@ class Heartbeats:
             changed = self._applied.put(received.entry, received.source, reservation)
             self.counts.unchanged += not changed
             return
+        if not isinstance(error, CloneRefused):
+            self._note_alive(received)
         self.counts.store_failures += isinstance(error, StoreUnavailable)
         if isinstance(error, COUNTED_REFUSALS):
             self.counts.refused[type(error)] += 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from registry.errors import StoreFull, StoreUnavailable
+from registry.errors import NodeTooLarge, StoreFull, StoreUnavailable, StoreUnreachable
 from registry.nodes.directory.events import ChangeKind
 from tests.support.registry.in_process import (
     OPS,
@@ -239,6 +239,48 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
     await registry.components.nodes.flush()
     assert (await registry.post("web-1", ["a"])).status == 200
     assert registry.store.rows["web-1"].last_update == WALL + 30
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (StoreFull("full"), 507),
+        (StoreUnreachable("frozen"), 503),
+        (StoreUnavailable("failed"), 503),
+        (NodeTooLarge("large"), 413),
+    ],
+)
+@pytest.mark.parametrize("lane", [True, False])
+async def test_a_changed_heartbeat_that_the_store_refuses_counts_as_heard(
+    failure: Exception, status: int, lane: bool
+) -> None:
+    async with in_process_registry(lane=lane) as registry:
+        await registry.post("web-1", ["before"], {"agent.id": "one"})
+        registry.store.failure = failure
+        for _ in range(3):
+            registry.clock.pass_seconds(60)
+            answer = await registry.post("web-1", ["after"], {"agent.id": "one"})
+            assert answer.status == status
+
+        registry.store.failure = None
+        await registry.components.nodes.flush()
+        (node,) = await registry.get("/nodes?stale=false")
+        assert (node["labels"], node["last_update"]) == (["before"], WALL + 180)
+        clone = await registry.post("web-1", ["clone"], {"agent.id": "two"})
+        assert clone.status == 409
+
+
+async def test_another_host_that_the_store_refuses_does_not_keep_a_stale_one(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1", ["before"], {"agent.id": "one"})
+    registry.store.failure = StoreFull("full")
+    registry.clock.pass_seconds(91)
+
+    answer = await registry.post("web-1", ["after"], {"agent.id": "two"})
+
+    assert answer.status == 507
+    assert [node["hostname"] for node in await registry.get("/nodes?stale=true")] == ["web-1"]
 
 
 async def test_a_deletion_that_cannot_be_made_durable_is_507_and_the_node_stays(
