@@ -8,8 +8,10 @@ from aiohttp import web
 from httpd.access_log import QUIET
 from httpd.auth import caller
 from httpd.bodies import (
+    BODY,
     BodyLimits,
     decode,
+    encoded_json_response,
     message_response,
     query,
     request_body,
@@ -26,12 +28,12 @@ from registry.api.queries import (
     single,
     watch_filters,
 )
-from registry.api.representation import Answers
+from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers
 from registry.api.sources import request_source
 from registry.api.watch import View, Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
-from registry.nodes.directory.directory import body_digest
+from registry.nodes.directory.directory import Entry, body_digest
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.listing import Listing
 from registry.nodes.nodes import Nodes
@@ -90,8 +92,12 @@ class NodesApi:
         """Answer 200 with an array of the one node, or 404."""
         address = is_with_address(query(request, (ADDRESS,)))
         entry = await self._queries.entry(_hostname(request))
-        node = entry.encoded(address=address)
-        return await self._answers.respond_with_node(request, b"[%b]" % node)
+        if len(entry.head) <= MAX_UNSTREAMED_BYTES:
+            return encoded_json_response(_array(entry, address=address))
+        expected = Expected(object(), len(entry.head))
+        async with self._answers.reading(request, expected=expected) as reader:
+            node = _array(entry, address=address)
+            return await self._answers.respond_whole(request, reader, node)
 
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
@@ -109,7 +115,14 @@ class NodesApi:
         if response is None:
             operator = "write" in caller(request).allow
             response = await self._accepted(hostname, body, digest, source, operator=operator)
-        return await self._answers.confirm(request, response)
+        if len(response) <= MAX_UNSTREAMED_BYTES:
+            return encoded_json_response(response)
+        request[BODY] = body = response = b""  # a client that waits for its turn holds neither
+
+        async def current() -> bytes:
+            return _array(await self._queries.entry(hostname))
+
+        return await self._answers.confirm(request, current)
 
     async def _accepted(
         self, hostname: str, body: bytes, digest: bytes, source: Source, *, operator: bool
@@ -156,6 +169,10 @@ def _headers(request: web.Request, listing: Listing) -> dict[str, str]:
     following = request.rel_url.update_query(after=listing.next_after)
     # Relative to the request's path, of which a proxy may have removed the beginning.
     return total | {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
+
+
+def _array(entry: Entry, *, address: bool = False) -> bytes:
+    return b"[%b]" % entry.encoded(address=address)
 
 
 def _hostname(request: web.Request) -> str:

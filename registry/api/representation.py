@@ -1,7 +1,8 @@
 """Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -10,6 +11,7 @@ from aiohttp import web
 from httpd.auth import caller
 from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
+from httpd.shares.turns import Turns
 from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
@@ -18,6 +20,10 @@ from registry.responses.time_slices import TimeSlices
 
 # Larger bodies are sent in pieces, as fast as the client reads.
 MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
+# Large answers to requests that took effect, and how long each may take. Those who wait for their
+# turn hold none.
+CONFIRMED_AT_ONCE = 32
+CONFIRMING_SECONDS = 30.0
 # A client that names no preference for the identity prefers any coding that it names.
 IDENTITY, ANY = "identity", "*"
 QUALITY = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
@@ -29,19 +35,18 @@ class Answers:
     def __init__(self, *, slices: TimeSlices, readers: Readers) -> None:
         self._slices = slices
         self._readers = readers
+        self._confirming = Turns(CONFIRMED_AT_ONCE)
         self.compression = Compression(readers.has_room)
 
     @asynccontextmanager
     async def reading(
         self, request: web.Request, *, expected: Expected = NOTHING
     ) -> AsyncIterator[Reader]:
-        """Wait for room for one more reader; raises TooManyReaders."""
+        """Wait for room for one more reader; raises TooManyReaders.
 
-        def abort() -> None:
-            if request.transport is not None:
-                request.transport.abort()
-
-        owner = caller(request).name
+        What the answer holds is to be made in the context: those who wait are in no bound.
+        """
+        abort, owner = _abort(request), caller(request).name
         async with self._readers.reading(abort, expected=expected, owner=owner) as reader:
             yield reader
 
@@ -83,17 +88,28 @@ class Answers:
         self._readers.attach(reader, body, compressed)
         return compressed if await self.compression.complete(body, coding) else None
 
-    async def respond_with_node(self, request: web.Request, content: bytes) -> web.StreamResponse:
-        """Answer 200 with the array of one node. Raises TooManyReaders if it is large."""
-        if len(content) <= MAX_UNSTREAMED_BYTES:
-            return await self.confirm(request, content)
-        async with self.reading(request, expected=Expected(id(content), len(content))) as reader:
-            self._readers.attach(reader, WholeBody(content))
-            return await self.confirm(request, content)
+    async def respond_whole(
+        self, request: web.Request, reader: Reader, content: bytes
+    ) -> web.StreamResponse:
+        """Answer 200 with JSON that is for this reader alone."""
+        body = WholeBody(content)
+        self._readers.attach(reader, body)
+        return await self._send(request, body, JSON_HEADERS)
 
-    async def confirm(self, request: web.Request, content: bytes) -> web.StreamResponse:
-        """Answer 200 with JSON to a request that took effect, without waiting for room."""
-        return await self._send(request, WholeBody(content), JSON_HEADERS)
+    async def confirm(
+        self, request: web.Request, make: Callable[[], Awaitable[bytes]]
+    ) -> web.StreamResponse:
+        """Answer 200 with JSON that is large to a request that took effect, once it has its turn.
+
+        A client that does not read it in time is cut off.
+        """
+        async with self._confirming.turn(caller(request).name):
+            content = await make()
+            end = asyncio.get_running_loop().call_later(CONFIRMING_SECONDS, _abort(request))
+            try:
+                return await self._send(request, WholeBody(content), JSON_HEADERS)
+            finally:
+                end.cancel()
 
     async def _send(
         self, request: web.Request, body: LargeBody, headers: Mapping[str, str]
@@ -119,6 +135,16 @@ class Answers:
             if piece is None:
                 return
             await response.write(piece)
+
+
+def _abort(request: web.Request) -> Callable[[], None]:
+    """Return what ends the connection of a request."""
+
+    def abort() -> None:
+        if request.transport is not None:
+            request.transport.abort()
+
+    return abort
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:

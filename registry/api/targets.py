@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping
 
+import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
-from httpd.bodies import json_response, query
+from httpd.bodies import query
 from httpd.errors import BadInput
 from registry.api.queries import single
 from registry.api.representation import Answers
 from registry.api.sources import request_source
 from registry.message import normalise_hostname
+from registry.nodes.directory.directory import Entry
 from registry.nodes.queries import NodeQueries
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.target_list import TargetFormat
+from registry.prometheus.targets import MAX_REPEATED
 from registry.responses.readers import Expected
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
@@ -24,6 +27,8 @@ SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
 OPERATOR = "rollcall"
 # Of a service in the answer to GET /services.
 SERVICE_BYTES = 200
+# What is explained of a smaller node takes no more than any reader does.
+SMALL_NODE_BYTES = 4 * 1024
 FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
 
 
@@ -67,8 +72,9 @@ class TargetsApi:
         query(request, ())
         hostname = normalise_hostname(request.match_info["hostname"])
         entry = await self._queries.entry(hostname)
-        explained = await self._index.explain_all(entry, now=self._queries.now())
-        return await self._answers.respond_with_node(request, explained)
+        async with self._answers.reading(request, expected=_explanation_of(entry)) as reader:
+            explained = await self._index.explain_all(entry, now=self._queries.now())
+            return await self._answers.respond_whole(request, reader, explained)
 
     async def targets(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with the service's targets, or 304 if the client has them already.
@@ -82,7 +88,9 @@ class TargetsApi:
         if "explain" in parameters:
             hostname = normalise_hostname(single(parameters, "explain") or "")
             entry = await self._queries.entry(hostname)
-            return json_response(await self._index.explain(entry, service))
+            async with self._answers.reading(request, expected=_explanation_of(entry)) as reader:
+                explained = msgspec.json.encode(await self._index.explain(entry, service))
+                return await self._answers.respond_whole(request, reader, explained)
         target_format = _target_format(request, parameters)
         await self._queries.prepare_read()
         self._warm_up.require_over()
@@ -104,6 +112,11 @@ class TargetsApi:
         self._scrapers.record_fetch(source.caller, user_agent)
         if target_format == "flat" and user_agent != OPERATOR:
             self._scrapers.record_service(service, source.caller, source.address)
+
+
+def _explanation_of(entry: Entry) -> Expected:
+    """Return what an explanation takes at most, and as much for the node that it decodes."""
+    return Expected(object(), 2 * MAX_REPEATED if len(entry.head) > SMALL_NODE_BYTES else 0)
 
 
 def _target_format(request: web.Request, parameters: MultiMapping[str]) -> TargetFormat:
