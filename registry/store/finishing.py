@@ -20,9 +20,12 @@ class Finishing:
         except Exception as defect:
             context = {"message": "defect of the store", "exception": defect}
             self._loop.call_exception_handler(context)
-        if self.future.done():  # it was cancelled
-            return
-        if error is None:
+        if error is not None:
+            self.give_up(error)
+        elif not self.future.done():
             self.future.set_result(None)
-        else:
+
+    def give_up(self, error: Exception) -> None:
+        """Fail the future, unless it was cancelled or failed before; `done` is still to come."""
+        if not self.future.done():
             self.future.set_exception(error)

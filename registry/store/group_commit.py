@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
-from registry.errors import StoreUnavailable
+from registry.errors import StoreUnavailable, StoreUnreachable
 from registry.store.finishing import Finishing
 from registry.store.protocol import DoneCallback, Observe
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 MAX_BATCH_OPERATIONS = 250
 # What follows from one that wrote a large node may take a millisecond.
 MAX_RESOLVE_SECONDS = 0.002
+# A disk that takes longer for a batch hangs. Those who wait are told, and ask again.
+MAX_WRITE_SECONDS = 8.0
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]
 
@@ -30,7 +32,8 @@ class GroupCommit(Generic[T]):
     """A thread that writes batches, and its queue.
 
     `write` runs in the thread: it makes a batch durable and returns an outcome for each operation.
-    `observe` is called on the loop after each batch.
+    `observe` is called on the loop after each batch. If a batch takes too long, its futures fail,
+    while each `done` waits for the outcome; until then, all other operations fail.
     """
 
     def __init__(self, *, name: str, write: Write[T], observe: Observe) -> None:
@@ -40,6 +43,9 @@ class GroupCommit(Generic[T]):
         self._queue: list[_Submitted[T]] = []
         self._inbox: SimpleQueue[list[_Submitted[T]] | None] = SimpleQueue()
         self._busy = False
+        self._hangs = False
+        self._writing: list[_Submitted[T]] = []
+        self._time_limit: asyncio.TimerHandle | None = None
         self._written: deque[tuple[_Submitted[T], Exception | None]] = deque()
         self._closed: asyncio.Future[None] | None = None
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -50,6 +56,9 @@ class GroupCommit(Generic[T]):
         finishing = Finishing(done)
         if self._closed is not None:
             finishing.finish(StoreUnavailable("the registry is stopping"))
+            return finishing.future
+        if self._hangs:
+            finishing.finish(_hanging())
             return finishing.future
         self._queue.append(_Submitted(operation, finishing))
         if not self._busy:
@@ -67,7 +76,17 @@ class GroupCommit(Generic[T]):
 
     def _hand_over(self) -> None:
         batch, self._queue = self._queue[:MAX_BATCH_OPERATIONS], self._queue[MAX_BATCH_OPERATIONS:]
+        self._writing = batch
+        self._time_limit = self._loop.call_later(MAX_WRITE_SECONDS, self._give_up)
         self._inbox.put(batch)
+
+    def _give_up(self) -> None:
+        """Fail what waits. What the thread is writing may become durable all the same."""
+        self._hangs = True
+        for submitted in self._writing:
+            submitted.finishing.give_up(_hanging())
+        queue, self._queue = self._queue, []
+        self._resolve((submitted, _hanging()) for submitted in queue)
 
     def _end_if_idle(self) -> None:
         if self._closed is not None and not self._busy and not self._written:
@@ -96,13 +115,18 @@ class GroupCommit(Generic[T]):
     def _finished(
         self, batch: list[_Submitted[T]], outcomes: Sequence[Exception | None], seconds: float
     ) -> None:
+        if self._time_limit is not None:
+            self._time_limit.cancel()
         if self._queue:
             self._hand_over()
         else:
-            self._busy = False
-        is_resolving = bool(self._written)
-        self._written.extend(zip(batch, outcomes, strict=True))
+            self._busy, self._writing = False, []
         self._observe(len(batch), seconds)
+        self._resolve(zip(batch, outcomes, strict=True))
+
+    def _resolve(self, outcomes: Iterable[tuple[_Submitted[T], Exception | None]]) -> None:
+        is_resolving = bool(self._written)
+        self._written.extend(outcomes)
         if not is_resolving:
             self._resolve_some()
 
@@ -117,4 +141,13 @@ class GroupCommit(Generic[T]):
             if self._written and time.monotonic() >= end:
                 self._loop.call_soon(self._resolve_some)
                 return
+        # Not before the outcomes of the batch that took too long are known in memory.
+        self._hangs = self._hangs and self._busy
         self._end_if_idle()
+
+
+def _hanging() -> StoreUnreachable:
+    return StoreUnreachable(
+        f"the disk of the registry's store has not answered for {MAX_WRITE_SECONDS:g} s; look at"
+        " the disk. A change that waited for it may still be kept"
+    )

@@ -174,7 +174,8 @@ class NodeStore(Protocol):
     Cancelling the future changes neither the operation nor the call of `done`.
 
     An operation that fails leaves the store as it was, and other operations do not fail with it;
-    after a time limit, the store may still take it later, unless the host has changed by then.
+    after a time limit, the store may still take it later, unless the host has changed by then. A
+    store of one registry then fails the future alone, and calls `done` once the outcome is known.
     If a `done` raises an exception, the loop's exception handler gets it, and the other operations
     are finished.
     """

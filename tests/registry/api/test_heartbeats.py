@@ -252,7 +252,7 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
 )
 @pytest.mark.parametrize("lane", [True, False])
 async def test_a_changed_heartbeat_that_the_store_refuses_counts_as_heard(
-    failure: Exception, status: int, lane: bool
+    *, failure: Exception, status: int, lane: bool
 ) -> None:
     async with in_process_registry(lane=lane) as registry:
         await registry.post("web-1", ["before"], {"agent.id": "one"})

@@ -4,11 +4,12 @@ import asyncio
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from registry.errors import StoreUnavailable
+from registry.errors import StoreUnavailable, StoreUnreachable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import Row
 from registry.store.sqlite.store import SqliteStore
@@ -106,3 +107,45 @@ async def test_a_rollback_that_fails_too_is_an_outage_that_ends(tmp_path: Path) 
     await store.close()
 
     assert told == []
+
+
+async def test_while_the_disk_hangs_nobody_waits_and_what_it_keeps_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("registry.store.group_commit.MAX_WRITE_SECONDS", 0.05)
+    goes_on = Event()
+
+    def write(operations: Sequence[str]) -> Sequence[Exception | None]:
+        goes_on.wait(10)
+        return [None] * len(operations)
+
+    commits = GroupCommit[str](name="test", write=write, observe=ignore)
+    outcomes: dict[str, Exception | None] = {}
+    is_known = asyncio.Event()
+
+    def submit(name: str) -> asyncio.Future[None]:
+        def done(outcome: Exception | None) -> None:
+            outcomes[name] = outcome
+            if name == "being written":
+                is_known.set()
+
+        return commits.submit(name, done)
+
+    being_written = submit("being written")
+    await asyncio.sleep(0)  # the batch is handed over
+    for waiting in (being_written, submit("queued")):
+        with pytest.raises(StoreUnreachable, match="disk"):
+            await asyncio.wait_for(waiting, 10)
+    with pytest.raises(StoreUnreachable):
+        await asyncio.wait_for(submit("later"), 10)
+    assert {name: type(outcome) for name, outcome in outcomes.items()} == {
+        "queued": StoreUnreachable,
+        "later": StoreUnreachable,
+    }
+
+    goes_on.set()
+    await asyncio.wait_for(is_known.wait(), 10)
+    await asyncio.wait_for(submit("after"), 10)
+    await commits.close()
+
+    assert outcomes["being written"] is outcomes["after"] is None

@@ -12,6 +12,7 @@ import pytest
 
 from dev.waiting import until
 from registry.errors import StoreOpenError
+from registry.store.group_commit import MAX_WRITE_SECONDS
 from registry.store.protocol import NAME_DIGEST_BYTES, name_digest
 from registry.store.sqlite import commands
 from registry.store.sqlite.heard_log import Entries, HeardLog
@@ -165,6 +166,38 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
     nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
     assert nodes == taken | {"after"}
     assert "Traceback" not in registry.log()
+
+
+def test_a_disk_that_hangs_is_503_and_nobody_gets_stale(
+    daemons: Daemons, stack: ExitStack, tmp_path: Path
+) -> None:
+    disk = new_disk(tmp_path)
+    folder = stack.enter_context(disk.mounted())
+    registry = daemons.registry(
+        store=f"sqlite:///{folder}/r.db", nodes={"stale_after_seconds": int(MAX_WRITE_SECONDS) + 2}
+    )
+    before, after = [{"labels": ["prometheus:x", text], "kv": {}} for text in ("a", "b")]
+    for hostname in ("changed", "unchanged"):
+        assert registry.ask("POST", f"/nodes/{hostname}", json=before).ok
+
+    with disk.hanging():
+        waited = registry.ask("POST", "/nodes/changed", json=after)
+        again = registry.ask("POST", "/nodes/changed", json=after)
+        until(lambda: registry.ask("GET", "/healthz").status_code == 503, "health", within=10)
+        unchanged = registry.ask("POST", "/nodes/unchanged", json=before)
+        for refused in (waited, again, unchanged):
+            assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+            assert "disk" in refused.json()["message"]
+        assert registry.ask("GET", "/status").json()["store"]["state"] == "unreachable"
+        assert registry.ask("GET", "/nodes?stale=true").json() == []
+        assert len(registry.ask("GET", "/prometheus/x").json()) == 2
+
+    until(lambda: registry.ask("POST", "/nodes/changed", json=after).ok, "recovery", within=10)
+    assert registry.ask("GET", "/healthz").json() == {"message": "ok"}
+    registry.kill()
+    registry.start()
+    nodes = {node["hostname"]: node["labels"] for node in registry.ask("GET", "/nodes").json()}
+    assert nodes == {"changed": after["labels"], "unchanged": before["labels"]}
 
 
 def test_a_registry_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
