@@ -95,8 +95,14 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     denied: tuple[str, ...] = ()
 
     def mistakes(self) -> Iterator[str]:
-        """Require that no node is forgotten before it is stale, and that hosts can be denied."""
+        """Require that no node is forgotten before it is stale, and that some hosts are denied."""
         yield from _mistakes_in_patterns("denied", self.denied)
+        for pattern in self.denied:
+            if pattern and not pattern.strip("*?."):
+                yield (
+                    f"`denied` holds `{pattern[:MAX_SHOWN]}`, which may match every host, and all"
+                    " would be forgotten; name a part of the hostname, such as old-*"
+                )
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
             yield "`expire_after_seconds` must be 0 or at least `stale_after_seconds`"
 

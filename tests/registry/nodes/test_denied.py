@@ -219,11 +219,16 @@ def test_a_pattern_that_matches_no_hostname_is_a_mistake(pattern: str) -> None:
         RegistryKey(name="k", value="a" * 20, allow=("register",), nodes=("web-*", pattern))
 
 
-@pytest.mark.parametrize(
-    "pattern", ["*", "??", "WEB-7.Example.COM.", "[!a]*", "web-[0-9A-F]", "_x"]
-)
+@pytest.mark.parametrize("pattern", ["b?", "WEB-7.Example.COM.", "[!a]*", "web-[0-9A-F]", "_x"])
 def test_a_pattern_that_matches_some_hostname_is_none(pattern: str) -> None:
     NodesSettings(denied=(pattern,))
     assert any(
         name in DeniedHosts([pattern]) for name in ("web-7.example.com", "_x", "b1", "web-a")
     )
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", "??", "*.*"])
+def test_a_pattern_that_may_match_every_host_is_a_mistake(pattern: str) -> None:
+    with pytest.raises(ValueError, match="which may match every host"):
+        NodesSettings(denied=("web-7", pattern))
+    RegistryKey(name="k", value="a" * 20, allow=("register",), nodes=("web-*", pattern))
