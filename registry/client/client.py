@@ -315,19 +315,17 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 async def _require_ok(response: aiohttp.ClientResponse) -> None:
     """Raise the error that an answer stands for, unless it is a daemon's 200."""
-    seconds = _retry_after(response)
     if is_redirect(response.status):
         raise redirected(response.status, _shown(response.headers.get("Location", "")))
     if not is_from_daemon(response, "registry"):
+        # Its Retry-After says nothing about the registry behind it, which may be back at once.
         text = await foreign_answer(response, "registry")
         if is_from_daemon(response, "agent"):
-            raise OtherDaemon(text, retry_after_seconds=seconds)
+            raise OtherDaemon(text)
         is_missing = response.status == HTTPStatus.NOT_FOUND
-        raise NotARegistry(
-            f"{text}; is the URL right?" if is_missing else text, retry_after_seconds=seconds
-        )
+        raise NotARegistry(f"{text}; is the URL right?" if is_missing else text)
     if response.status != HTTPStatus.OK:
-        message = await _message(response)
+        message, seconds = await _message(response), _retry_after(response)
         raise error_for_status(response.status, message, retry_after_seconds=seconds)
 
 
