@@ -29,7 +29,12 @@ from agent.apps.metrics.sampler import AppSampler
 from agent.apps.metrics.usage_history import UsageSamples
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
-from agent.metrics import measuring_agent_disks, show_certificates, show_engine
+from agent.metrics import (
+    measuring_agent_disks,
+    show_certificates,
+    show_engine,
+    show_labels_left_out,
+)
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryGroup, registry_clients
 from agent.reporting.failover import Failover
@@ -134,6 +139,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         heartbeat_builder = HeartbeatBuilder(
             host=host(configuration.settings.node), hosted_apps=apps.hosted.hosted_apps
         )
+        show_labels_left_out(metrics, lambda: heartbeat_builder.host.left_out)
         status = _status_writer(configuration, heartbeat_builder, agent_run, apps)
         group_reporters = _group_reporters(
             configuration,

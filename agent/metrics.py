@@ -33,6 +33,16 @@ def show_engine(metrics: CollectorRegistry, problem: Callable[[], str | None]) -
     engine_up.set_function(lambda: float(problem() is None))
 
 
+def show_labels_left_out(metrics: CollectorRegistry, number: Callable[[], int]) -> None:
+    """Show how many labels the last heartbeat left out."""
+    left_out = Gauge(
+        "rollcall_agent_labels_left_out",
+        "Labels that the last heartbeat left out, as they are invalid or do not fit.",
+        registry=metrics,
+    )
+    left_out.set_function(number)
+
+
 def show_certificates(
     metrics: CollectorRegistry, configuration: AgentConfiguration, monitor: CertificateMonitor
 ) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
 import msgspec
 
-from registry.message import MAX_BODY_BYTES, MAX_LABELS, Heartbeat, label_error
+from agent.reporting.label_shares import Room, fit_labels
+from registry.message import MAX_BODY_BYTES, MAX_LABELS, Heartbeat
 
 AGENTS_SERVICE = "rollcall"
+LEFT_OUT = "labels.left_out"
+# What a registry adds to a node must fit, too, into a message that NATS takes by default: 1 MiB.
+MAX_BYTES = MAX_BODY_BYTES - 4096
 AGENT_KV_KEYS = frozenset(
     {
         "agent.id",
@@ -26,6 +29,7 @@ AGENT_KV_KEYS = frozenset(
         "host.kernel",
         "host.memory_mib",
         "host.os",
+        LEFT_OUT,
     }
 )
 
@@ -81,7 +85,7 @@ class Host:
 
     ``labels`` and ``kv`` do not change; ``kv`` holds the configured entries and the facts that the
     agent found. ``file_labels`` returns further labels at each heartbeat. ``warn`` is called once
-    for each label that has to be left out, with the reason.
+    for each reason why labels are left out; ``left_out`` is how many the last heartbeat left out.
     """
 
     def __init__(
@@ -101,29 +105,23 @@ class Host:
             self._agent_labels.append(f"prometheus:{AGENTS_SERVICE}:__scheme__:https")
         self._warn = warn
         self._faults: set[str] = set()
+        self.left_out = 0
 
     def heartbeat(self, hosted_apps: HostedApps) -> Heartbeat:
         """Return the heartbeat; it is equal to the last one if nothing has changed."""
-        labels = [*self._labels, *self._file_labels()]
-        for app in hosted_apps.apps:
-            labels += app_labels(app)
         kv = {**self._kv, **_hosted_kv(hosted_apps)}
-        limit = MAX_BODY_BYTES - len(
-            msgspec.json.encode(Heartbeat(labels=self._agent_labels, kv=kv))
+        others = msgspec.json.encode(Heartbeat(labels=self._agent_labels, kv=kv))
+        fitted = fit_labels(
+            [*self._labels, *self._file_labels()],
+            {app.name: list(app_labels(app)) for app in hosted_apps.apps},
+            Room(MAX_LABELS - len(self._agent_labels), MAX_BYTES - len(others)),
         )
-        return Heartbeat(labels=[*self._valid_labels(labels, limit), *self._agent_labels], kv=kv)
-
-    def _valid_labels(self, labels: list[str], max_bytes: int) -> list[str]:
-        """Leave out the labels for which a registry would reject the whole heartbeat."""
-        faults = {f"label {label[:80]!a}: {fault}" for label, fault in _invalid_labels(labels)}
-        valid = [label for label in dict.fromkeys(labels) if label_error(label) is None]
-        limit = min(MAX_LABELS - len(self._agent_labels), _count_fitting(valid, max_bytes))
-        if len(valid) > limit:
-            faults.add(f"{len(valid)} labels, of which the first {limit} are sent")
-        for fault in sorted(faults - self._faults):
+        for fault in sorted(fitted.faults - self._faults):
             self._warn(fault)
-        self._faults = faults
-        return valid[:limit]
+        self._faults, self.left_out = fitted.faults, fitted.left_out
+        if self.left_out:
+            kv[LEFT_OUT] = str(self.left_out)
+        return Heartbeat(labels=[*fitted.labels, *self._agent_labels], kv=kv)
 
 
 # Its argument is the number of seconds that it may take at most, or None.
@@ -172,19 +170,6 @@ def app_labels(app: HostedApp) -> Iterator[str]:
         if port is not None:
             yield port
         yield f"{instance}:app:{app.name}"
-
-
-def _invalid_labels(labels: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for label in labels:
-        fault = label_error(label)
-        if fault is not None:
-            yield label, fault
-
-
-def _count_fitting(labels: Iterable[str], max_bytes: int) -> int:
-    """Return how many labels, from the first, fit into the given bytes of JSON."""
-    sizes = accumulate(len(msgspec.json.encode(label)) + len(",") for label in labels)
-    return sum(size <= max_bytes for size in sizes)
 
 
 def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:

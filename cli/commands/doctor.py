@@ -149,6 +149,11 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
         yield Finding(
             "ok", "versions", f"all agents have one version: {', '.join(versions) or '-'}"
         )
+    for node in agents:
+        if "labels.left_out" in node.kv:
+            text = f"{node.hostname} leaves out labels: {node.kv['labels.left_out']}"
+            why = "`rollcall-agent status` there tells which, and why"
+            yield Finding("warning", "labels", f"{text}; {why}")
 
 
 def _status(status: Status) -> Iterable[Finding]:

@@ -451,6 +451,19 @@ async def test_it_names_the_apps_that_are_unhealthy(
     assert found(unreached, "apps") == [("error", "web-1: unhealthy apps: 1, as last reported")]
 
 
+async def test_a_host_that_leaves_labels_out_is_a_warning(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    kv = {"agent.version": "1", "docker.state": "running"}
+    await registry.post("web-1", kv=kv | {"labels.left_out": "120"})
+    await registry.post("web-2", kv=kv)
+
+    asked = await rollcall("doctor", "-o", "json")
+
+    text = "web-1 leaves out labels: 120; `rollcall-agent status` there tells which, and why"
+    assert found(asked, "labels") == [("warning", text)]
+
+
 async def test_a_label_that_looks_misspelt_is_a_warning(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:

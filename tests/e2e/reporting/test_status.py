@@ -13,6 +13,7 @@ from tests.support.daemons import Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
+    metric_value,
     nodes,
     run_command,
     status,
@@ -94,6 +95,22 @@ def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
 
     assert "  site:north\n" in shown
     assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
+
+
+def test_what_does_not_fit_is_told_everywhere(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
+    folder = agent.config_path.parent / "labels.d"
+    folder.mkdir()
+    (folder / "many").write_text("".join(f"n:{number}\n" for number in range(5000)))
+    os.kill(agent.pid, signal.SIGHUP)
+
+    until(lambda: len(nodes(registry)["web-1"]["labels"]) == 4096, "labels", within=SOON_SECONDS)
+
+    assert nodes(registry)["web-1"]["kv"]["labels.left_out"] == "905"
+    assert metric_value(agent, "rollcall_agent_labels_left_out") == 905
+    shown = run_command("rollcall-agent", agent, "status").stdout
+    assert "left out    labels of settings, of files or of names of apps, beyond" in shown
 
 
 def test_settings_with_a_mistake_do_not_hide_what_became_of_the_heartbeats(
