@@ -7,12 +7,12 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from httpd.name_lookups import DaemonLoop
 from httpd.systemd.notifier import SystemdNotifier
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
@@ -37,8 +37,7 @@ def run_to_end(daemon: Coroutine[Any, Any, None]) -> None:
     At the end, threads of the loop that still work are left alone: one that looks up a host's name
     may be held up for minutes, and ``asyncio.run`` would wait for it.
     """
-    with asyncio.Runner() as runner:
-        runner.get_loop().set_default_executor(_DetachedThreads())
+    with asyncio.Runner(loop_factory=DaemonLoop) as runner:
         runner.run(daemon)
 
 
@@ -51,12 +50,6 @@ def exit_without_threads(status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-class _DetachedThreads(ThreadPoolExecutor):
-    def shutdown(self, *_: object, **__: object) -> None:
-        """Begin no further work; do not wait for what has begun."""
-        super().shutdown(wait=False, cancel_futures=True)
 
 
 class SignalHandler:

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -136,6 +137,46 @@ def test_the_end_of_a_daemon_waits_for_no_thread() -> None:
     assert not ended.is_set()
     released.set()
     assert ended.wait(10)
+
+
+def test_names_that_nobody_resolves_delay_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, asked = threading.Event(), list[str]()
+
+    def silent(host: str, *_: object, **__: object) -> None:
+        asked.append(host)
+        released.wait(10)
+        raise socket.gaierror("no answer")
+
+    async def daemon() -> None:
+        getaddrinfo = asyncio.get_running_loop().getaddrinfo
+        names = [f"r{number}.example" for number in range(40)]
+        lookups = [asyncio.create_task(getaddrinfo(name, 80)) for name in names * 3]
+        abandoned = asyncio.create_task(getaddrinfo("r0.example", 80))
+        try:
+            async with asyncio.timeout(5):
+                while not asked:
+                    await asyncio.sleep(0)
+                abandoned.cancel()
+                assert await asyncio.to_thread(len, "work") == 4
+        finally:
+            released.set()
+        failures = await asyncio.gather(*lookups, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {socket.gaierror}
+        assert sorted(asked) == sorted(names)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    run_to_end(daemon())
+
+
+def test_a_daemon_finds_names_and_addresses() -> None:
+    async def daemon() -> None:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
+        assert ("127.0.0.1", 80) in [address for *_, address in found]
+        numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+        assert await loop.getnameinfo(("127.0.0.1", 80), numeric) == ("127.0.0.1", "80")
+
+    run_to_end(daemon())
 
 
 @pytest.mark.slow
