@@ -111,7 +111,7 @@ done
 
 # systemd hands these to the daemons as credentials: root alone reads the files.
 umask 077
-for name in ops.key prometheus.key scraper.key node.secret; do
+for name in ops.key agent-ops.key prometheus.key scraper.key node.secret; do
     [ -n "$dest" ] || [ -s "$etc/$name" ] || od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$etc/$name"
 done
 [ -n "$dest" ] || [ -e "$etc/node.key" ] || : >"$etc/node.key"

@@ -4,11 +4,11 @@
 # and with the keys that an installation makes.
 set -eu
 
-ops='{name: ops, file: ops.key, allow: [read, write]}'
 case $1 in
-agent) keys="[$ops, {name: prometheus, file: prometheus.key, allow: [scrape]}]" ;;
-registry) keys="[$ops, {name: scraper, file: scraper.key, allow: [scrape]}]" ;;
+agent) ops=agent-ops scrapes=prometheus ;;
+registry) ops=ops scrapes=scraper ;;
 esac
+keys="[{name: ops, file: $ops.key, allow: [read, write]}, {name: $scrapes, file: $scrapes.key, allow: [scrape]}]"
 exec sed -e "s|///var/lib/rollcall/|///var/lib/rollcall-$1/|" \
     -e "s|^keys: \[\] *|keys: $keys  |" \
     -e 's|^# node_secret: {file: node.secret}  |node_secret: {file: node.secret}    |' \

@@ -344,7 +344,8 @@ def test_both_settings_are_conffiles_with_each_default_and_the_keys_of_the_host(
         text = (tree / f"etc/rollcall/{name}.yml").read_text()
         packaged = yaml.safe_load(text)
         assert set(shipped) <= set(packaged)
-        assert packaged["keys"][0] == {"name": "ops", "file": "ops.key", "allow": ["read", "write"]}
+        ops = {"agent": "agent-ops.key", "registry": "ops.key"}[name]
+        assert packaged["keys"][0] == {"name": "ops", "file": ops, "allow": ["read", "write"]}
         assert packaged["store"] == f"sqlite:///var/lib/rollcall-{name}/{name}.db"
 
 

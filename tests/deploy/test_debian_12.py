@@ -28,7 +28,7 @@ pytestmark = [
         "test_page.py installs, upgrades and purges the package; these are further cases"
     ),
 ]
-KEYS = ("node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
+KEYS = ("node.key", "agent-ops.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
 MODULES = "/opt/rollcall/environment/lib/modules/site-packages"
 INSTANCE = "rollcall-registry@2"
 OTHER_UNIT = "/etc/systemd/system/rollcall-report.service"
@@ -91,7 +91,7 @@ def test_an_installation_makes_users_and_keys_starts_nothing_and_says_what_to_ed
     for key in KEYS:
         assert host.run(f"stat -c '%a %U' {SETTINGS}/{key}") == "600 root\n"
     sizes = [int(host.run(f"stat -c %s {SETTINGS}/{key}")) for key in KEYS]
-    assert sizes == [0, 64, 64, 64, 64]
+    assert sizes == [0, 64, 64, 64, 64, 64]
     for name in ("agent", "registry"):
         assert host.run(f"stat -c '%a %G' {SETTINGS}/{name}.yml") == f"640 rollcall-{name}\n"
     assert "docker" in host.run(f"id -nG {AGENT}")

@@ -30,7 +30,7 @@ key = Path("/etc/rollcall/ops.key").read_text().strip()
 request = Request("http://127.0.0.1:7655/nodes", headers={{"Authorization": key}})
 print(urlopen(request, timeout=60).read().decode())
 '"""
-ACCESS = NODES.replace(":7655/nodes", ":7656/access")
+ACCESS = NODES.replace(":7655/nodes", ":7656/access").replace("ops.key", "agent-ops.key")
 # The program is there at each moment of an installation: one that ends after any move leaves it.
 CUT = '#!/bin/sh\\n/bin/mv "$@"\\nkill -9 $PPID\\n'
 SAVE = "cp -a /etc/rollcall /installed"
@@ -76,7 +76,10 @@ def _start(host: SystemdHost) -> None:
 def test_make_install_makes_keys_that_root_alone_reads_and_settings_that_a_daemon_reads(
     host: SystemdHost,
 ) -> None:
-    keys = ("node.key", "node.secret", "ops.key", "prometheus.key", "scraper.key")
+    keys = (
+        *("agent-ops.key", "node.key", "node.secret"),
+        *("ops.key", "prometheus.key", "scraper.key"),
+    )
     said = host.run(f"cd /etc/rollcall && stat -c '%a %U' {' '.join(keys)}")
     assert said.splitlines() == ["600 root"] * len(keys)
     texts = [host.run(f"cat /etc/rollcall/{key}") for key in keys if key != "node.key"]
@@ -104,6 +107,19 @@ def test_make_install_restarts_what_runs_but_for_a_unit_that_refuses_its_setting
     assert [host.state(unit) for unit in UNITS] == ["active"] * 2
     host.run("diff -r /before /etc/rollcall")
     assert host.try_to(f"ls -d {BIN}/../../venv.*")[0] != 0
+
+
+def test_the_registry_does_not_find_the_key_of_the_agent(host: SystemdHost) -> None:
+    there = f"nsenter --mount --target {host.pid(UNITS[0])}"
+    as_registry = "setpriv --reuid rollcall-registry --regid rollcall-registry --init-groups"
+    found = host.run(
+        f"{there} {as_registry} find /etc/rollcall /run/credentials -type f -readable 2>&1 || true"
+    )
+    keys = [each for each in found.splitlines() if each.endswith(".key")]
+    assert keys
+    for key in keys:
+        status, said = host.try_to(ACCESS.replace("/etc/rollcall/agent-ops.key", f"{key}"))
+        assert (status, "HTTP Error 401" in said) == (1, True), key
 
 
 def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: SystemdHost) -> None:
@@ -276,30 +292,30 @@ def test_systemd_ends_a_daemon_that_hangs_and_starts_it_again(host: SystemdHost)
 
 
 @pytest.mark.parametrize(
-    ("unit", "ask"),
+    ("unit", "key", "ask"),
     some_of(
-        [(UNITS[0], NODES), (UNITS[1], ACCESS)],
-        (UNITS[1], ACCESS),
+        [(UNITS[0], "ops.key", NODES), (UNITS[1], "agent-ops.key", ACCESS)],
+        (UNITS[1], "agent-ops.key", ACCESS),
         reason="the unit of the registry has the same lines",
     ),
 )
 def test_a_reload_takes_a_new_key_that_is_a_credential(
-    host: SystemdHost, unit: str, ask: str
+    host: SystemdHost, unit: str, key: str, ask: str
 ) -> None:
     before = host.pid(unit)
-    host.run("cp -p /etc/rollcall/ops.key /ops.key.before")
-    host.run(f"echo {secrets.token_hex(32)} >/etc/rollcall/ops.key")
+    host.run(f"cp -p /etc/rollcall/{key} /{key}.before")
+    host.run(f"echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
     assert host.try_to(ask)[0] != 0, "the new key is not known yet"
 
     host.run(f"systemctl reload {unit}")
 
     until(lambda: host.try_to(ask)[0] == 0, "the new key", within=SOON_SECONDS)
     assert host.pid(unit) == before
-    credential = f"/run/credentials/{unit}.service/ops.key"
+    credential = f"/run/credentials/{unit}.service/{key}"
     assert host.run(f"stat -c %a:%U {credential}") == f"400:{unit}\n"
     enter = f"nsenter --mount --target {before}"
     assert host.try_to(f"{enter} sh -c 'echo x >{credential}'")[0] != 0, "it is read-only"
-    host.run(f"mv /ops.key.before /etc/rollcall/ops.key; systemctl reload {unit}")
+    host.run(f"mv /{key}.before /etc/rollcall/{key}; systemctl reload {unit}")
     until(lambda: host.try_to(ask)[0] == 0, "the key of before", within=SOON_SECONDS)
 
 

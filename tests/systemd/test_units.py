@@ -106,19 +106,23 @@ def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destd
 
 
 @pytest.mark.parametrize(
-    ("name", "scrapes"), [("agent", "prometheus.key"), ("registry", "scraper.key")]
+    ("name", "ops", "scrapes"),
+    [("agent", "agent-ops.key", "prometheus.key"), ("registry", "ops.key", "scraper.key")],
 )
-def test_a_new_host_starts_from_settings_with_the_keys_that_are_made(
-    name: str, scrapes: str
+def test_a_new_host_starts_from_settings_with_the_keys_that_are_made_and_its_unit_loads(
+    name: str, ops: str, scrapes: str
 ) -> None:
     text = _output("sh", TOP / "systemd/settings.sh", name)
     shipped = yaml.safe_load((TOP / f"config/{name}.yml").read_text())
     settings = yaml.safe_load(text)
 
     assert [(key["file"], key["allow"]) for key in settings["keys"]] == [
-        ("ops.key", ["read", "write"]),
+        (ops, ["read", "write"]),
         (scrapes, ["scrape"]),
     ]
+    unit = (TOP / f"systemd/rollcall-{name}.service").read_text()
+    loaded = set(re.findall(r"^LoadCredential=(\S+):/etc/rollcall/\1$", unit, re.MULTILINE))
+    assert loaded == {ops, scrapes, "node.key" if name == "agent" else "node.secret"}
     assert settings.pop("node_secret", None) == (
         {"file": "node.secret"} if name == "registry" else None
     )

@@ -38,9 +38,10 @@ import sys
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-key = Path("/etc/rollcall/ops.key").read_text().strip()
-headers = {"Authorization": key, "Content-Type": "application/json"}
 method, url = sys.argv[1:]
+file = "agent-ops.key" if ":7656/" in url else "ops.key"
+key = Path("/etc/rollcall", file).read_text().strip()
+headers = {"Authorization": key, "Content-Type": "application/json"}
 data = sys.stdin.buffer.read() or None
 with urlopen(Request(url, data, headers, method=method), timeout=60) as response:
     print(response.read().decode())
@@ -111,7 +112,7 @@ class PackageHost:
         return identity
 
     def ask(self, method: str, url: str, body: Any = None) -> Any:
-        """Ask a daemon on the host with the operator's key, and return the JSON it answered."""
+        """Ask a daemon on the host with its operator's key, and return the JSON it answered."""
         status, answer = self.try_to_ask(method, url, body)
         assert status == 0, answer
         return json.loads(answer)
