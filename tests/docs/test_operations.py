@@ -43,7 +43,7 @@ CHECKS = {
         '[ "$(stat -c %a backup-agent/agent.db)" = 600 ]',
         "answers 7656 503; registered; ls agent-before/agent.db",
     ],
-    "Metrics": ['metrics "$(cat scraper.key)" 7655; metrics "$(cat ops.key)" 7656'],
+    "Metrics": ['metrics "$(cat scraper.key)" 7655; metrics "$(cat agent-ops.key)" 7656'],
     "Memory of the registry": ['answers 7655 200; gets 404 "$(cat ops-2.key)" /web-9.example.com'],
     "Taking a host out": ['gets 404 "$(cat ops-2.key)" /web-1.example.com'],
 }

@@ -29,6 +29,11 @@ def test_a_page_has_its_commands_in_blocks_that_are_run(name: str) -> None:
     assert not re.search("^    ", outside, re.MULTILINE), "a block is indented, not fenced"
 
 
+@pytest.mark.parametrize("name", pages.names())
+def test_no_command_of_a_page_shows_a_key_to_the_users_of_the_machine(name: str) -> None:
+    assert re.findall(r"""(?:-H|--header)[ =]*["']?Authorization.*""", Page(name).text) == []
+
+
 @pytest.mark.parametrize("name", LINKED)
 def test_each_relative_link_and_anchor_resolves(name: str) -> None:
     page = TOP / name

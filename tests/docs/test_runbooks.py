@@ -1,6 +1,7 @@
 """The runbooks: their commands, against both daemons with TLS, and a real engine."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,18 @@ def test_each_command_works(
 ) -> None:
     folder = tmp_path / "operator"
     authority = Authority(folder)
-    trust = (str(authority.ca), None)
+    client = _tls(authority, HOST)  # whose node is posted, too
+    trust = (str(authority.ca), (client["certificate"], client["key"]))
     agent = daemons.agent(engine=engine_url, tls=_tls(authority, "web-1.example.com"), trust=trust)
-    operator = {"name": "operator", "file": str(agent.key_path), "allow": ["read", "write"]}
     registry = daemons.registry(
-        tls=_tls(authority, "registry.example.com"),
-        trust=trust,
-        keys=[{"name": "ops", "file": "ops.key", "allow": ["read", "write"]}, operator],
+        tls=_tls(authority, "registry.example.com") | {"client_ca": str(authority.ca)}, trust=trust
     )
-    for name in ("ops", "scraper"):
-        (folder / f"{name}.key").write_text(agent.key)
+    for name, texts in (
+        ("operator", {"header": f"Authorization: Bearer {registry.key}\n"}),
+        ("prometheus", {"scraper": registry.key}),
+        ("web-1.example.com", {"ops": agent.key}),
+    ):
+        _fill(folder / name, texts, client)
     labels = [f"prometheus:{SERVICE}:port:9100", "prometheus:rollcall:port:7656"]
     posted = registry.ask("POST", f"/nodes/{HOST}", json={"labels": labels, "kv": {}})
     assert posted.status_code == 200, posted.text
@@ -80,6 +83,15 @@ def test_each_unit_that_is_named_is_installed(page: Page) -> None:
 
     assert {"rollcall-agent", "rollcall-registry"} <= units
     assert [each for each in units if not (TOP / "systemd" / f"{each}.service").is_file()] == []
+
+
+def _fill(folder: Path, texts: dict[str, str], client: dict[str, Any]) -> None:
+    """Make a folder of the fleet: files with keys, and a certificate."""
+    folder.mkdir()
+    shutil.copy(client["certificate"], folder / "tls.crt")
+    shutil.copy(client["key"], folder / "tls.key")
+    for name, text in texts.items():
+        (folder / name).write_text(text)
 
 
 def _tls(authority: Authority, name: str) -> dict[str, Any]:

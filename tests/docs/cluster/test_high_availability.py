@@ -16,7 +16,7 @@ until query 'count(up)' | grep -F ',"1"]'; do sleep 0.5; done
 kill -9 %1 %4
 labels='["prometheus:web", "prometheus:web:host:127.0.0.1:17652"]'
 echo "{\"labels\": $labels, \"kv\": {}}" > web-2.json
-until curl --max-time 20 -H "Authorization: Bearer $(cat ops.key)" -d @web-2.json \
+until curl --max-time 20 -H @ops.header -d @web-2.json \
   http://127.0.0.1:17652/nodes/web-2
 do sleep 0.5; done
 until query 'count(up)' | grep -F ',"2"]'; do sleep 0.5; done

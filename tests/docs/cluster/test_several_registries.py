@@ -25,12 +25,13 @@ jetstream { store_dir: /var/lib/nats, sync_interval: always }
 # There is no curl.
 CURL = """#!/usr/bin/python3
 import sys
+from pathlib import Path
 from urllib.request import Request, urlopen
 
-name, _, value = sys.argv[2].partition(": ")
+name, _, value = Path(sys.argv[2].removeprefix("@")).read_text().strip().partition(": ")
 print(urlopen(Request(sys.argv[3], headers={name: value}), timeout=10).read().decode())
 """
-ASK = 'curl -H "Authorization: Bearer $(cat /etc/rollcall/ops.key)" http://127.0.0.1:7655/nodes'
+ASK = "curl -H @ops.header http://127.0.0.1:7655/nodes"
 
 
 @pytest.fixture
