@@ -199,6 +199,22 @@ def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
     assert host.states() == ("active", "active")
 
 
+def test_another_python_restarts_no_daemon_that_could_not_start_again(host: PackageHost) -> None:
+    agent, registry = host.pids()
+    host.run(f"cp -p {SETTINGS}/agent.yml /kept.yml && echo 'nonsense: 1' >>{SETTINGS}/agent.yml")
+
+    host.run("dpkg-trigger --by-package=python3-minimal --no-await /usr/bin/python3")
+    said = host.run("dpkg --triggers-only rollcall")
+
+    assert "agent.yml:" in said
+    assert "nonsense: unknown setting" in said
+    assert f"{AGENT}.service runs on with the earlier program" in said
+    assert host.states() == ("active", "active")
+    assert host.host.pid(AGENT) == agent
+    assert host.host.pid(REGISTRY) != registry
+    host.run(f"mv /kept.yml {SETTINGS}/agent.yml")
+
+
 def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
     before = host.pids(), host.settings(), host.installed()
 

@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.release("further upgrades of a systemd host"),
 ]
 UNITS = "/etc/systemd/system"
+CALLBACK_KEY = f"{SETTINGS}/callback.key"
 INSTANCE = "rollcall-registry@2"
 WANTED = f"{UNITS}/multi-user.target.wants"
 MEND = f"sed -i 's/^heartbeat_seconds: .*/heartbeat_seconds: 5/' {SETTINGS}/agent.yml"
@@ -68,6 +69,10 @@ def upgraded(hosts: list[PackageHost], packages: Packages) -> PackageHost:
     hosts[0].use_both()
     # Settings of an instance that this version refuses, too.
     hosts[0].run(f"echo 'nonsense: 1' >{SETTINGS}/registry2.yml && systemctl enable {INSTANCE}")
+    # A file that root can read, and the daemon cannot.
+    hosts[0].run(f"umask 077; echo {secrets.token_hex(32)} >{CALLBACK_KEY}")
+    callback = f"[{{url: 'http://127.0.0.1:9/', key_file: {CALLBACK_KEY}}}]"
+    hosts[0].run(f'sed -i "s|^callbacks: .*|callbacks: {callback}|" {SETTINGS}/registry.yml')
     return hosts[0]
 
 
@@ -94,7 +99,8 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
 
     assert status != 0
     assert "heartbeat_seconds: " in said
-    for refused in ("agent.yml", "registry2.yml"):
+    assert f"{CALLBACK_KEY} cannot be read: Permission denied" in said
+    for refused in ("agent.yml", "registry.yml", "registry2.yml"):
         assert said.count(f"{SETTINGS}/{refused} is refused by version {NEXT_DEBIAN_VERSION}") == 1
     rejected = (
         f"the upgrade to {NEXT_DEBIAN_VERSION} is rejected, and version {debian_version(VERSION)}"
@@ -103,6 +109,7 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
     assert upgraded.installed() == f"installed {debian_version(VERSION)}"
     assert upgraded.damage() == ""
+    upgraded.run(f"chgrp {REGISTRY} {CALLBACK_KEY} && chmod 640 {CALLBACK_KEY}")
     upgraded.run(f"systemctl restart {AGENT} {REGISTRY}")
     assert upgraded.states() == ("active", "active")
 

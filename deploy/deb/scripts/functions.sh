@@ -30,37 +30,58 @@ running_units() {
         while read -r unit _; do echo "$unit"; done
 }
 
-# Keys of a unit that runs may be nowhere but among its credentials. Where there is a file as well,
-# it counts: the restart loads it.
-link_credentials() { # UNIT FOLDER
-    rm -rf "$2"
-    mkdir "$2"
-    for file in "/run/credentials/$1"/*; do
-        [ ! -e "$file" ] || [ -e "$etc/${file##*/}" ] || ln -s "$file" "$2"
+# Settings hold no secret unless somebody writes one into them: then only its daemon may read it.
+own_settings() {
+    for name in agent registry; do
+        [ ! -e "$etc/$name.yml" ] || chgrp "rollcall-$name" "$etc/$name.yml"
     done
 }
 
-# Let this version, whose files are in place, check the settings of each unit that is in use.
-check_settings() {
-    refused=0
-    work=$(mktemp -d)
-    for unit in $( (enabled_units; running_units) | sort -u); do
-        instance=${unit#*@} && instance=${instance%.service}
-        case $unit in
-        rollcall-agent.service) program=agent instance= ;;
-        rollcall-registry.service) program=registry instance= ;;
-        rollcall-registry@*.service) program=registry ;;
-        esac
-        settings=$etc/$program$instance.yml
-        link_credentials "$unit" "$work/credentials"
-        CREDENTIALS_DIRECTORY=$work/credentials \
-            "$environment/bin/python" -I -m "$program.main" --config "$settings" \
-            --check >&2 || {
-            say "$settings is refused by version $1, see above"
-            refused=1
-        }
+# Copy what the next start of a unit loads. Keys of a unit that runs may be nowhere but among its
+# credentials. Where there is a file as well, it counts.
+copy_credentials() { # UNIT USER FOLDER
+    install -d -m 700 -o "$2" "$3"
+    for file in "/run/credentials/$1"/*; do
+        [ ! -e "$file" ] || install -m 400 -o "$2" "$file" "$3"
     done
+    {
+        cat "/usr/lib/systemd/system/${1%%[@.]*}.service"
+        systemctl cat "$1" 2>/dev/null || true # drop-ins
+    } | sed -n 's/^LoadCredential=\([^:]*\):/\1 /p' | while read -r name file; do
+        [ ! -f "$file" ] || install -m 400 -o "$2" "$file" "$3/$name"
+    done
+}
+
+# Let a version, whose files are in place, check the settings of a unit. It does so as the unit's user,
+# since root reads files that the daemon cannot.
+accepts() { # VERSION UNIT
+    instance=${2#*@} && instance=${instance%.service}
+    case $2 in
+    rollcall-agent.service) program=agent instance= ;;
+    rollcall-registry.service) program=registry instance= ;;
+    rollcall-registry@*.service) program=registry ;;
+    esac
+    settings=$etc/$program$instance.yml user=rollcall-$program status=0
+    work=$(mktemp -d -p /run)
+    chmod 711 "$work"
+    copy_credentials "$2" "$user" "$work/credentials"
+    CREDENTIALS_DIRECTORY=$work/credentials \
+        setpriv --reuid "$user" --regid "$user" --init-groups \
+        "$environment/bin/python" -I -m "$program.main" --config "$settings" --check >&2 || {
+        say "$settings is refused by version $1, see above"
+        status=1
+    }
     rm -rf "$work"
+    return "$status"
+}
+
+# The same for each unit that is in use.
+check_settings() { # VERSION
+    own_settings
+    refused=0
+    for unit in $( (enabled_units; running_units) | sort -u); do
+        accepts "$1" "$unit" || refused=1
+    done
     return "$refused"
 }
 
