@@ -1,5 +1,6 @@
 """What is installed is what the tree holds, and nobody else's."""
 
+import hashlib
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,12 @@ PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
 FOLDERS = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]})
 PYTHON = "Programming Language :: Python :: "
 LOCKS = sorted(TOP.glob("requirements*.txt"))
+# Of the files in the package of npm: dist/uPlot.esm.js, dist/uPlot.min.css and LICENSE.
+VENDORED = {
+    "uplot-1.6.32.js": "5dd9b3281aa64b461b42d9945f6adb2649d346502b12281a9ae0d46599a80eba",
+    "uplot-1.6.32.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot-1.6.32.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
 
 
 @pytest.mark.slow
@@ -53,7 +60,7 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
     in_tree = {
         str(path.relative_to(TOP))
         for folder in FOLDERS
-        for kind in ("*.py", "*.yml", "*.css", "*.html", "*.js", "*.svg", "shells/*")
+        for kind in ("*.py", "*.yml", "*.css", "*.html", "*.js", "*.svg", "*.LICENSE", "shells/*")
         for path in (TOP / folder).rglob(kind)
     }
     assert {"agent/swagger.yml", "registry/swagger.yml"} <= in_tree
@@ -67,8 +74,11 @@ def test_the_wheel_says_all_that_an_index_of_packages_shows(built: zipfile.ZipFi
     folder = f"rollcalld-{version()}.dist-info"
     metadata = Metadata.from_email(built.read(f"{folder}/METADATA"), validate=True)
 
-    assert built.read(f"{folder}/licenses/LICENSE") == (TOP / "LICENSE").read_bytes()
-    assert (metadata.license_expression, metadata.license_files) == ("Apache-2.0", ["LICENSE"])
+    vendored = [f"web/vendor/{path.name}" for path in (TOP / "web/vendor").glob("*.LICENSE")]
+    assert metadata.license_expression == "Apache-2.0 AND MIT"
+    assert metadata.license_files == ["LICENSE", *vendored]
+    for name in metadata.license_files:
+        assert built.read(f"{folder}/licenses/{name}") == (TOP / name).read_bytes()
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description is not None
     assert "Never run `pip install rollcall`" in metadata.description
@@ -87,6 +97,14 @@ def test_the_classifiers_name_each_python_that_a_package_is_for() -> None:
 def test_the_wheel_holds_nothing_but_the_daemons(wheel: list[str]) -> None:
     folders = {name.partition("/")[0] for name in wheel}
     assert {name for name in folders if not name.endswith(".dist-info")} == set(FOLDERS)
+
+
+def test_the_code_of_others_is_what_they_published() -> None:
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (TOP / "web/vendor").iterdir()
+    }
+    assert found == VENDORED
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)

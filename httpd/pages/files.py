@@ -34,10 +34,10 @@ class Pages:
     """The files of one daemon's page, read once: `/` is index.html, the others are below /pages."""
 
     def __init__(self, daemon: str) -> None:
-        """Read `web/common/` and the folder of the daemon, `registry` or `agent`."""
+        """Read what pages share, and the folder of the daemon, `registry` or `agent`."""
         self._files = {
             f"/pages/{folder}/{path.name}": _read(path)
-            for folder in ("common", daemon)
+            for folder in ("common", "vendor", daemon)
             for path in sorted((FOLDER / folder).glob("*"))
             if path.suffix in TYPES
         }

@@ -250,6 +250,7 @@ def test_a_package_built_in_an_archive_without_git_has_the_version_of_the_commit
 def test_it_states_its_licence_and_holds_that_of_each_library(tree: Path) -> None:
     stated = (tree / "usr/share/doc/rollcall/copyright").read_text()
     assert "Files: *\nCopyright: 2026 The Rollcall authors\nLicense: Apache-2.0\n" in stated
+    assert "/web/vendor/*\nCopyright: 2022-2025 Leon Sorokin\nLicense: Expat\n" in stated
     named = re.findall(r"^ (opt/\S+)$", stated, re.MULTILINE)
     assert [name for name in named if not list(tree.glob(name))] == []
     (ours,) = (tree / MODULES[1:]).glob("rollcalld-*.dist-info")

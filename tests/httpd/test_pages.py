@@ -81,8 +81,8 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 
 
 async def test_each_file_is_answered_without_a_key_and_with_all_headers(server: Server) -> None:
-    folders = [FOLDER / "common", FOLDER / server.daemon]
-    found = [path for folder in folders for path in folder.iterdir()]
+    folders = [FOLDER / "common", FOLDER / "vendor", FOLDER / server.daemon]
+    found = [path for folder in folders for path in folder.iterdir() if path.suffix != ".LICENSE"]
     files = {f"/pages/{path.parent.name}/{path.name}": path for path in found}
     files["/"] = files.pop(f"/pages/{server.daemon}/index.html")
     types = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
