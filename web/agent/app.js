@@ -1,14 +1,14 @@
-// The sheet of an app: what it is, its charts, logs, events, history, and its changes.
+// The page of an app: what it is, its charts, logs, events, history, and its changes.
 
 import { command } from "../common/command.js";
 import { h, show } from "../common/dom.js";
 import { AnswerError, AwayError, send } from "../common/http.js";
 import { moment } from "../common/times.js";
-import { appState, healthWord, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
+import { appState, healthWord, problem } from "./state.js";
+import { revisions, timeline } from "./timeline.js";
+import { UsageCharts } from "./usage.js";
 
-const ROWS = 100;
-const FEW = 10;
 const UP = ["running", "restarting", "paused"];
 // Each with the app, and how many revisions it has, for which it is offered.
 const CHANGES = [
@@ -29,22 +29,32 @@ export class AppView {
   #movedFrom = null;
   #closed = false;
   #questions = 0;
+  #state = h("span");
   #buttons = h("div", { class: "buttons" });
-  #state = h("div", { class: "sheet" });
   #plan = h("div", { "aria-live": "polite" });
+  #wrong = h("div");
+  #facts = h("div");
   #commands = h("div");
   #image = null;
-  #records = h("div", { class: "sheet" });
+  #events = h("div");
   #showsAllEvents = false;
+  #history = h("div");
+  #charts = new UsageCharts();
   #log;
+  #parts;
 
   constructor(name, _query, refresh) {
     this.#name = name;
     this.title = name;
     this.#refresh = refresh;
     this.#path = `/v1/apps/${encodeURIComponent(name)}`;
-    this.#log = new Log(this.#path);
-    this.element = h("div", { class: "sheet" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("h1", {}, name), this.#buttons, this.#plan, this.#state, this.#commands, section("Logs", this.#log.element), this.#records);
+    this.#log = new Log(this.#path, name);
+    this.#parts = h("div", { class: "columns" },
+      h("div", { class: "column" }, section("Details", this.#facts), section("History", this.#history), section("Change the image", this.#commands)),
+      h("div", { class: "column wide" }, this.#charts.element, this.#log.element, section("Events", this.#events)));
+    this.element = h("div", { class: "sheet" },
+      h("header", { class: "head" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("div", { class: "title" }, h("h1", {}, name), this.#state), this.#buttons),
+      this.#plan, this.#wrong, this.#parts);
   }
 
   accepts(name, rest) {
@@ -58,25 +68,37 @@ export class AppView {
       const [app, usage, events, history] = await Promise.all([get(this.#path), get("/v1/usage"), get(`${this.#path}/events`), get(`${this.#path}/history`)]);
       this.#log.keepUp(app.body);
       this.#offer(access.allow.includes("write") ? CHANGES.filter(({ can }) => can(app.body, history.body.length)) : []);
-      const wrong = problem(app.body);
-      show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, app.body));
+      this.#show(app.body, events.body, history.body);
+      this.#charts.update(usage.body, app.body);
       this.#showCommands(access.hostname, app.body);
-      show(this.#records,
-        section("Events", this.#events(events.body)),
-        section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, moment(one.created_at), [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
     } catch (error) {
       if (!(error instanceof AnswerError) || error.status !== 404) throw error;
       this.#offer([]);
-      show(this.#state, h("p", { class: "notice" }, error.message));
-      show(this.#commands);
+      this.#parts.hidden = true;
       this.#image = null;
-      show(this.#records);
+      show(this.#state);
+      show(this.#commands);
+      show(this.#wrong, h("p", { class: "notice" }, error.message));
     }
   }
 
   close() {
     this.#closed = true;
     this.#log.close();
+    this.#charts.close();
+  }
+
+  #show(app, events, history) {
+    const wrong = problem(app);
+    this.#parts.hidden = false;
+    show(this.#state, appState(app));
+    show(this.#wrong, wrong && h("p", { class: "notice bad" }, wrong));
+    show(this.#facts, facts(app, wrong));
+    show(this.#history, revisions(history));
+    show(this.#events, timeline(events, this.#showsAllEvents, () => {
+      this.#showsAllEvents = !this.#showsAllEvents;
+      this.#refresh();
+    }));
   }
 
   // Made anew only for another image: a selection in it stays. The agent knows the app, so its name
@@ -84,24 +106,11 @@ export class AppView {
   #showCommands(hostname, { name, image }) {
     if (image === this.#image) return;
     this.#image = image;
-    show(this.#commands, section("Change the image",
+    show(this.#commands,
       h("p", { class: "hint" }, "The image and all other fields are changed with the command line. Write the new image in place of the present one:"),
       command("rollcall app update", `${hostname}/${name}`, `--image ${image}`),
       h("p", { class: "hint" }, "On all hosts that have the app, one after the other; it asks first:"),
-      command("rollcall update", name, `--image ${image}`)));
-  }
-
-  #events(all) {
-    const shown = all.slice(this.#showsAllEvents ? -ROWS : -FEW).reverse();
-    const toggle = () => {
-      this.#showsAllEvents = !this.#showsAllEvents;
-      this.#refresh();
-    };
-    return [
-      table("Events", ["Time", "What", "By", "Outcome"], shown.map((one) => [moment(one.time), one.action, one.by, outcome(one)])),
-      all.length > FEW && h("p", { class: "hint" }, `The last ${shown.length} of ${all.length}. `,
-        h("button", { type: "button", "data-key": "events", "aria-expanded": String(this.#showsAllEvents), onclick: toggle }, this.#showsAllEvents ? "Show fewer" : `Show ${Math.min(all.length, ROWS)}`)),
-    ];
+      command("rollcall update", name, `--image ${image}`));
   }
 
   // Made anew only for other changes: a button that is about to be pressed stays.
@@ -186,22 +195,23 @@ function wouldBe(app) {
   return `The app would ${STATES[app.state] ?? `be ${app.state}`}, with the image ${app.image}.`;
 }
 
-function outcome({ outcome: word, message, exit_code: code }) {
-  return [[word, message].filter(Boolean).join(": "), code !== null && `exit code ${code}`].filter(Boolean).join(", ");
-}
-
 function facts(app, wrong) {
-  const rows = [["State", appState(app)], ["Health", healthWord(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", moment(app.started_at)], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
-  return h("section", { class: "card" }, h("dl", {}, rows.filter(([, value]) => value !== null && value !== undefined && value.length !== 0).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+  const rows = [
+    ["Description", app.description],
+    ["Image", h("code", {}, app.image)],
+    ["Health", healthWord(app)],
+    ["Wanted", app.desired],
+    ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`],
+    ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`],
+    ["Started", moment(app.started_at)],
+    ["Exit code", app.exit_code],
+    ["Restarts", app.restarts],
+    ["Message", wrong === null ? app.message : null],
+    ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))],
+  ].filter(([, value]) => value !== null && value !== undefined && value.length !== 0);
+  return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-function section(name, ...children) {
-  return h("section", { class: "card" }, h("h2", {}, name), children);
-}
-
-function table(caption, columns, rows) {
-  if (!rows.length) return h("p", { class: "hint" }, "none");
-  return h("table", {}, h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, index) => h("td", { "data-title": columns[index] }, cell))))));
+function section(name, content) {
+  return h("section", { class: "card" }, h("h2", {}, name), content);
 }

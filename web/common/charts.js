@@ -22,12 +22,12 @@ export function chart({ title, summary, series, step, limit = 0 }) {
   );
 }
 
-/** Return a chart for a row of a table. Each series has a `text`, in its colour and below it. */
+/** Return a chart for a row of a table. Each series has a `text`, and the value of `now` beside it. */
 export function rowChart({ title, series, limit }) {
-  const texts = series.map(({ text, kind }) => h("span", { class: `legend ${kind}` }, text));
-  return h("figure", { class: "row-chart" },
-    picture(`${title}: ${series.map(({ text }) => text).join(", ")}`, series, limit),
-    h("figcaption", {}, texts));
+  const label = `${title}: ${series.map(({ text }) => text).join(", ")}`;
+  return h("figure", { class: "row-chart", title: label },
+    picture(label, series, limit),
+    h("figcaption", {}, series.map(({ now, kind }) => h("span", { class: `legend ${kind}` }, now))));
 }
 
 function picture(label, series, limit) {

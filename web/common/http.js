@@ -2,6 +2,9 @@
 
 import { key } from "./session.js";
 
+// A browser may read a file only after it has asked where to put it.
+const KEEP_FILE_MS = 60000;
+
 /** An answer that is an error, with the daemon's message. */
 export class AnswerError extends Error {
   constructor(status, message) {
@@ -49,6 +52,23 @@ export async function follow(path, { signal, begin, receive }) {
   } catch (error) {
     throw error.name === "AbortError" || error instanceof AnswerError ? error : new AwayError();
   }
+}
+
+/** GET a path into a file that the browser keeps. */
+export async function download(path, name) {
+  let content;
+  try {
+    const response = await fetch(relative(path), { headers: headers(), cache: "no-store", redirect: "error" });
+    if (!response.ok) throw answerError(response, decoded(await response.text()));
+    content = await response.blob();
+  } catch (error) {
+    throw error instanceof AnswerError ? error : new AwayError();
+  }
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), KEEP_FILE_MS);
 }
 
 function answerError({ status }, body) {

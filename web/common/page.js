@@ -130,7 +130,8 @@ export class Page {
   // Tabs and bookmarks are told apart by their titles.
   #showHeader(name) {
     this.#header(name, this.#access);
-    document.title = [this.#view?.title, this.#access?.hostname, `Rollcall ${this.#daemon}`].filter(Boolean).join(" · ");
+    const shown = [this.#access?.hostname, this.#view?.title].filter(Boolean).join(": ");
+    document.title = [shown, this.#access?.hostname ? "Rollcall" : `Rollcall ${this.#daemon}`].filter(Boolean).join(" - ");
   }
 
   #failed(error) {

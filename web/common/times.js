@@ -14,6 +14,11 @@ export function timeOfDay(milliseconds) {
   return new Date(milliseconds).toLocaleTimeString([], { hour12: false });
 }
 
+/** Return the hour and the minute of a Unix time in seconds, such as "12:05". */
+export function clockTime(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+}
+
 /** Return the date and the time of a Unix time in seconds, such as "2026-01-31 12:00:01". */
 export function dateAndTime(seconds) {
   const date = new Date(seconds * 1000);

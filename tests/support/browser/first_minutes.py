@@ -32,7 +32,7 @@ def main() -> None:
             link.click()
         log_in(opened.value, key)
         opened.value.get_by_role("link", name=app).click()
-        expect(opened.value.locator("main dl .state.fresh")).to_have_text("running")
+        expect(opened.value.locator(".head .state.fresh")).to_have_text("running")
         tabs.check()
         tabs.close()
 

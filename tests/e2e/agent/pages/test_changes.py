@@ -80,7 +80,7 @@ def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
         assert app.agent.ask("PUT", f"/v1/apps/{app.name}/{change}").status_code == 200
     page = app.sheet(tabs)
     expect_starts(page, 1)
-    shown = page.locator("main dl .state").first
+    shown = page.locator(".head .state").first
     carry_out(page, "Stop", then="Start")
     expect(shown).to_have_text("exited")
     expect(page.locator(".notice.bad")).to_have_count(0)  # it was stopped on purpose
@@ -123,11 +123,11 @@ def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tab
     expect(page.locator("main dl")).to_contain_text("another")
     carry_out(page, "Rollback")
     expect(page.locator("main dl")).not_to_contain_text("another")
-    expect(page.get_by_role("table", name="History")).to_contain_text("rollback")
+    expect(page.get_by_role("list", name="History")).to_contain_text("rollback")
     carry_out(page, "Restart")
-    expect(page.get_by_role("table", name="Events")).to_contain_text("restart")
+    expect(page.get_by_role("list", name="Events")).to_contain_text("restart")
     carry_out(page, "Rebuild")
-    expect(page.get_by_role("table", name="Events")).to_contain_text("rebuild")
+    expect(page.get_by_role("list", name="Events")).to_contain_text("rebuild")
     expect_starts(page, 1)  # the log of the new container
 
 
@@ -230,4 +230,7 @@ def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:
     expect(page.locator(".notice").last).to_contain_text(app.name)
     assert app.agent.ask("GET", f"/v1/apps/{app.name}").status_code == 404
     page.get_by_role("link", name="Apps").click()
-    expect(page.locator("main")).to_contain_text("There is no app on this host.")
+    expect(page.get_by_role("heading", name="There is no app on this host.")).to_be_visible()
+    hostname = app.agent.ask("GET", "/access").json()["hostname"]
+    create = f"rollcall app create {hostname}/NAME --image IMAGE"
+    expect(page.locator(".command code")).to_have_text(create)

@@ -1,6 +1,7 @@
 """The sheet of an app in a browser: what it shows, to whom, and whether it stays true."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import docker
@@ -15,6 +16,11 @@ pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
 CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
+NOON = 1_800_000_000  # seconds of Unix time
+CLOCK = """
+seconds => new Date(seconds * 1000)
+  .toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false })
+"""
 LINES = """
 cells => cells.map((cell) => {
   const range = document.createRange();
@@ -64,7 +70,7 @@ def test_what_an_app_says_is_text(app: AppOnAgent, tabs: Tabs) -> None:
 
 def test_a_key_that_may_read_has_no_buttons(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs, key=app.reader)
-    expect(page.locator("main dl")).to_contain_text("State")
+    expect(page.locator("main dl")).to_contain_text("Image")
     for name in CHANGES:
         expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
@@ -108,12 +114,12 @@ def test_a_hostname_that_begins_like_an_option_is_last_in_a_command(
 def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None:
     page = log_in(tabs, app.agent)
     row = page.get_by_role("row", name=app.name)
-    health = row.locator("td[data-title=Health]")
-    expect(health).to_have_text("\N{EN DASH}")
+    state = row.locator("td[data-title=State] .states-of-app")
+    expect(state).to_have_text("running")
     alter(page, "**/v1/apps", lambda body: body[0].update(healthy=True))
-    expect(health).to_have_text("healthy")
+    expect(state).to_have_text("runninghealthy")
     alter(page, "**/v1/apps", lambda body: body[0].update(healthy=False))
-    expect(health).to_have_text("unhealthy")
+    expect(state).to_have_text("unhealthy")
     assert serious_findings(page) == []
 
     def with_deaths(events: Any) -> None:
@@ -122,9 +128,8 @@ def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None
 
     alter(page, f"**/v1/apps/{app.name}/events", with_deaths)
     page.get_by_role("link", name=app.name).click()
-    expect(page.get_by_role("table", name="Events").locator("td[data-title=Outcome]")).to_have_text(
-        ["exit code 137", "exit code 0"]
-    )
+    outcomes = page.get_by_role("list", name="Events").locator(".outcome")
+    expect(outcomes).to_have_text(["exit code 137", "exit code 0"])
 
 
 def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
@@ -162,7 +167,7 @@ def test_a_pull_shows_how_far_it_is(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs)
     progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
     alter(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
-    expect(page.locator("main dl")).to_contain_text("pull 40 %")
+    expect(page.locator(".head")).to_contain_text("pull 40 %")
     alter(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
     page.get_by_role("link", name="Apps").click()
     row = page.get_by_role("row", name=app.name)
@@ -199,7 +204,7 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
     )
     assert serious_findings(page) == []
     assert app.agent.ask("PUT", f"/v1/apps/{app.name}/start").status_code == 200
-    expect(page.locator("main dl .state.fresh")).to_have_text("running")
+    expect(page.locator(".head .state.fresh")).to_have_text("running")
     expect(notice).to_have_count(0)
 
 
@@ -233,14 +238,13 @@ def test_only_the_last_events_are_listed_until_more_are_asked_for(
 
     page = app.sheet(tabs)
     alter(page, f"**/v1/apps/{app.name}/events", many)
-    rows = page.get_by_role("table", name="Events").locator("tbody tr")
+    rows = page.get_by_role("list", name="Events").get_by_role("listitem")
     more = page.get_by_role("button", name="Show 100")
     expect(more).to_have_attribute("aria-expanded", "false")
     expect(rows).to_have_count(10)
     expect(page.locator(".card", has=more)).to_contain_text("The last 10 of 300.")
-    for cell in ("Time", "What", "By"):  # no word is cut in two
-        heights = rows.locator(f"[data-title={cell}]").evaluate_all(LINES)
-        assert set(heights) == {1}
+    for part in ("time", "strong"):  # no word is cut in two
+        assert set(rows.locator(part).evaluate_all(LINES)) == {1}
     more.press("Enter")
     expect(rows).to_have_count(100)
     page.get_by_role("button", name="Show fewer").press("Enter")
@@ -253,15 +257,14 @@ def test_the_title_names_app_and_host_and_a_link_leads_to_the_host_at_its_regist
 ) -> None:
     page = app.sheet(tabs)
     hostname = app.agent.ask("GET", "/access").json()["hostname"]
-    rest = f"{hostname} \N{MIDDLE DOT} Rollcall agent"
-    expect(page).to_have_title(f"{app.name} \N{MIDDLE DOT} {rest}")
+    expect(page).to_have_title(f"{hostname}: {app.name} - Rollcall")
     registries = page.get_by_role("navigation", name="Registries").get_by_role("link")
     expect(registries).to_have_count(0)  # this agent reports to none
     urls = ["http://127.0.0.2:7655", "https://registry.test/rollcall"]
     alter(page, "**/access", lambda access: access.update(registries=urls))
     page.evaluate("() => { location.hash = '#/apps'; }")
     reload(page)
-    expect(page).to_have_title(f"Apps \N{MIDDLE DOT} {rest}")
+    expect(page).to_have_title(f"{hostname}: Apps - Rollcall")
     expect(registries).to_have_text(["Registry 127.0.0.2:7655", "Registry registry.test"])
     found = [link.get_attribute("href") for link in registries.all()]
     assert found == [f"{url}/#/host/{hostname}" for url in urls]
@@ -290,7 +293,6 @@ def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(
         ("State", "cbad"),
         ("Ports", "dbac"),
         ("Ports", "cabd"),
-        ("Health", "dabc"),
         ("App", "abcd"),
     ):
         page.get_by_role("button", name=column).click()
@@ -301,39 +303,109 @@ def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(
     assert serious_findings(page) == []
 
 
-def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs) -> None:
-    def hour(usage: Any) -> None:
+def with_gaps(app: AppOnAgent) -> Callable[[Any], None]:
+    """Return what makes the usage an hour with gaps, and a value alone between two of them."""
+
+    def change(usage: Any) -> None:
         memory = [None] * 10 + [2**20] * 20 + [None] * 5 + [2**21] + [None] * 4 + [2**21] * 20
         cpu = [None if value is None else 1.5 for value in memory[:-1]] + [None]
+        usage["until"] = NOON
         usage["apps"] = [{"name": app.name, "cpu_percent": cpu, "memory_bytes": memory}]
 
+    return change
+
+
+def test_charts_show_the_value_under_the_pointer(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs)
-    alter(page, "**/v1/usage", hour)
+    alter(page, "**/v1/usage", with_gaps(app))
+    limit = app.record()["memory"]
+    expect(page.get_by_role("img", name=f"Memory: 2.0 of {limit} MiB")).to_be_visible()
+    expect(page.get_by_role("img", name="CPU: no recent value")).to_be_visible()
+    area = page.locator(".chart.memory .u-over")
+    width = area.evaluate("area => area.clientWidth")
+    shown = page.locator(".chart.memory .plot-value")
+    steps = {5: "not measured", 20: "1.0 MiB", 32: "not measured", 35: "2.0 MiB", 59: "2.0 MiB"}
+    for step, value in steps.items():
+        area.hover(position={"x": min(width - 1, width * step / (STEPS - 1)), "y": 40})
+        minute = page.evaluate(CLOCK, NOON - 60 * (STEPS - 1 - step))
+        expect(shown).to_have_text(f"{minute}  {value}")
+    # The other chart shows the same minute.
+    expect(page.locator(".chart.cpu .plot-value")).to_contain_text("not measured")
+    page.get_by_role("link", name="Apps").hover()
+    expect(shown).to_be_hidden()
+
+
+def test_the_chart_in_the_list_has_gaps_where_nothing_was_measured(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = log_in(tabs, app.agent)
+    alter(page, "**/v1/usage", with_gaps(app))
     memory_limit, cpu_limit = app.record()["memory"], app.record()["cpu"]
-    chart = page.get_by_role("img", name=f"Memory: 2.0 of {memory_limit} MiB")
+    words = f"Last hour: CPU no recent value, Memory 2.0 of {memory_limit} MiB"
+    chart = page.get_by_role("row", name=app.name).get_by_role("img", name=words)
     expect(chart).to_be_visible()
     lines = [
         [float(point.split(",")[0]) for point in str(line.get_attribute("points")).split()]
-        for line in chart.locator("polyline").all()
+        for line in chart.locator(".memory polyline").all()
     ]
     assert [len(line) for line in lines] == [20, 2, 20]
     step = 300 / (STEPS - 1)
     ends = [(line[0] / step, line[-1] / step) for line in lines]
     for (left, right), expected in zip(ends, [(10, 29), (34.5, 35.5), (40, 59)], strict=True):
         assert (left, right) == pytest.approx(expected, abs=0.1)
-    expect(page.get_by_role("img", name="CPU: no recent value")).to_be_visible()
-    # The top of a chart is the limit.
-    share = memory_limit / 2
-    assert height_of(chart.locator("polyline").last) == pytest.approx(45 / share, abs=0.1)
-    page.get_by_role("link", name="Apps").click()
-    row = page.get_by_role("row", name=app.name).get_by_role("img")
-    expect(row).to_have_count(1)
-    words = f"Last hour: CPU no recent value, Memory 2.0 of {memory_limit} MiB"
-    expect(row).to_have_attribute("aria-label", words)
-    assert height_of(row.locator(".cpu polyline").first) == pytest.approx(
-        45 * 1.5 / cpu_limit, abs=0.1
-    )
-    assert height_of(row.locator(".memory polyline").last) == pytest.approx(45 / share, abs=0.1)
+    # The top is the limit.
+    cpu, memory = chart.locator(".cpu polyline").first, chart.locator(".memory polyline").last
+    assert height_of(cpu) == pytest.approx(45 * 1.5 / cpu_limit, abs=0.1)
+    assert height_of(memory) == pytest.approx(45 * 2 / memory_limit, abs=0.1)
+
+
+def test_repeated_crashes_are_one_line_with_their_number(app: AppOnAgent, tabs: Tabs) -> None:
+    def crashes(events: Any) -> None:
+        engine = events[0] | {"actor": "engine", "by": "engine", "outcome": None, "message": None}
+        die, start = engine | {"action": "die"}, engine | {"action": "start", "exit_code": None}
+        loop = [each for _ in range(7) for each in (die | {"exit_code": 3}, start)]
+        events[:] = [events[0], *loop, die | {"exit_code": 4}, start]
+
+    page = app.sheet(tabs)
+    alter(page, f"**/v1/apps/{app.name}/events", crashes)
+    rows = page.get_by_role("list", name="Events").get_by_role("listitem")
+    expect(rows.locator("strong")).to_have_text(["start", "die", "die, start", "create"])
+    expect(rows.nth(2)).to_contain_text("7 times exit code 3, since")
+
+
+def test_logs_are_searched_wrapped_held_and_downloaded(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    log = page.get_by_role("log")
+    expect(log).to_contain_text(TICK)
+    page.keyboard.press("/")
+    page.keyboard.insert_text("ONERROR")
+    expect(log.locator("mark").first).to_have_text("onerror")
+    lines = [line for line in log.inner_text().splitlines() if line]
+    assert lines
+    assert all("onerror" in line for line in lines)
+    assert_only_text(page)
+    page.get_by_label("Search the logs").fill("")
+    expect(log.locator("mark")).to_have_count(0)
+
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.get_by_role("button", name="Wrap").click()
+    assert log.evaluate("log => log.scrollWidth > log.clientWidth")
+    assert not overflows(page)
+    follow = page.get_by_role("button", name="Follow")
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    log.evaluate("log => { log.style.maxHeight = '60px'; log.scrollTop = 0; }")
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    expect_later_tick(page, last_tick(page))
+    assert log.evaluate("log => log.scrollTop") == 0
+    follow.click()
+    assert log.evaluate("log => log.scrollTop") > 0
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename == f"{app.name}.log"
+    content = download.value.path().read_text()
+    assert content.startswith("begin\n")
+    assert TICK.search(content)
 
 
 def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(

@@ -391,7 +391,7 @@ def test_each_view_has_a_title_and_a_slash_leads_to_the_search(
         ("#/host/web-1", "web-1"),
     ):
         page.evaluate("view => { location.hash = view; }", view)
-        expect(page).to_have_title(f"{title} \N{MIDDLE DOT} Rollcall registry")
+        expect(page).to_have_title(f"{title} - Rollcall registry")
         page.keyboard.press("/")
         if view in {"#/hosts", "#/services"}:
             expect(search).to_be_focused()
