@@ -51,7 +51,7 @@ export class AppView {
     this.#log = new Log(this.#path, name);
     this.#parts = h("div", { class: "columns" },
       h("div", { class: "column" }, section("Details", this.#facts), section("History", this.#history), section("Change the image", this.#commands)),
-      h("div", { class: "column wide" }, this.#charts.element, this.#log.element, section("Events", this.#events)));
+      h("div", { class: "column" }, this.#charts.element, this.#log.element, section("Events", this.#events)));
     this.element = h("div", { class: "sheet" },
       h("header", { class: "head" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("div", { class: "title" }, h("h1", {}, name), this.#state), this.#buttons),
       this.#plan, this.#wrong, this.#parts);

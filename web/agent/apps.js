@@ -1,9 +1,9 @@
 // The list of apps.
 
-import { rowChart } from "../common/charts.js";
 import { command } from "../common/command.js";
 import { clipped, h, show } from "../common/dom.js";
 import { Sorting } from "../common/sorting.js";
+import { sparkline } from "../common/sparkline.js";
 import { count } from "../common/times.js";
 import { appState, imageName, kind, note, problem } from "./state.js";
 import { measured } from "./usage.js";
@@ -89,8 +89,8 @@ function oneLine(kind, text) {
 function usageChart(usage, app) {
   const used = measured(usage, app);
   if (used === null) return h("span", { class: "more" }, "not measured yet");
-  return rowChart({ title: "Last hour", limit: 1, series: used.map(({ title, values, limit, unit, text, kind }) => ({
-    kind,
+  return sparkline({ title: "Last hour", limit: 1, series: used.map(({ title, values, limit, unit, text, colour }) => ({
+    colour,
     text: `${title} ${text}`,
     now: (values.at(-1) ?? null) === null ? "–" : `${values.at(-1).toFixed(0)} ${unit}`,
     values: values.map((value) => (value === null ? null : value / limit)),

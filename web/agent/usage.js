@@ -4,6 +4,7 @@ import { h, show } from "../common/dom.js";
 import { Plot } from "../common/plot.js";
 
 const MIB = 2 ** 20;
+const HEIGHT = 150;
 
 /** Return CPU and memory of an app with their limits, in the units of these; null without values. */
 export function measured(usage, { name, cpu, memory }) {
@@ -11,8 +12,8 @@ export function measured(usage, { name, cpu, memory }) {
   if (!used?.memory_bytes.some((value) => value !== null)) return null;
   const mebibytes = used.memory_bytes.map((bytes) => (bytes === null ? null : bytes / MIB));
   return [
-    { title: "CPU", values: used.cpu_percent, limit: cpu, unit: "%", kind: "cpu" },
-    { title: "Memory", values: mebibytes, limit: memory, unit: "MiB", kind: "memory" },
+    { title: "CPU", values: used.cpu_percent, limit: cpu, unit: "%", colour: "accent" },
+    { title: "Memory", values: mebibytes, limit: memory, unit: "MiB", colour: "good" },
   ].map((one) => ({ ...one, text: last(one) }));
 }
 
@@ -34,10 +35,10 @@ export class UsageCharts {
       return;
     }
     if (this.#plots.length === 0) {
-      this.#plots = used.map(({ title, unit, kind }) => new Plot({ title, unit, kind, group: "usage" }));
+      this.#plots = used.map(({ title, unit, colour }) => new Plot({ title, series: [{ colour, unit, digits: 1 }], unit, height: HEIGHT, group: "usage" }));
       show(this.element, this.#plots.map(({ element }) => element));
     }
-    used.forEach(({ values, limit, text }, index) => this.#plots[index].update({ until: usage.until, step: usage.step_seconds, values, limit, summary: text }));
+    used.forEach(({ values, limit, text }, index) => this.#plots[index].update({ until: usage.until, step: usage.step_seconds, values: [values], limit, summary: text }));
   }
 
   close() {

@@ -2,30 +2,27 @@
 
 import uPlot from "../vendor/uplot-1.6.32.js";
 import { h } from "./dom.js";
-import { clockTime } from "./times.js";
+import { clockTime, count } from "./times.js";
 
 const FONT = "11px system-ui, sans-serif";
-const HEIGHT = 150;
+// How much of its colour the area below a line has, as the end of a colour in hexadecimal.
+const AREA = "24";
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 
-// A value between gaps is a point, or it could not be seen.
-function alone(plot, series) {
-  const values = plot.data[series];
-  const isGap = (index) => (values[index] ?? null) === null;
-  return [...values.keys()].filter((index) => !isGap(index) && isGap(index - 1) && isGap(index + 1));
-}
-
-/** A chart of values over time, with the value under the pointer.
+/** A chart of values over time, with the values under the pointer.
  *
- * `unit` stands behind each value, and `kind` chooses the colour. Charts with the same `group` show
- * the values of the same time.
+ * `series` are `{colour, unit, digits}`: `colour` is a variable of the styles, `unit` stands behind a value, and
+ * `digits` follow its point. `unit` stands behind the values of the axis. Charts with the same
+ * `group` show the values of the same time.
  */
 export class Plot {
   #title;
+  #series;
   #unit;
-  #kind;
+  #height;
   #group;
   #shown = { until: 0, step: 1, values: [], limit: 0, summary: "" };
+  #last = "";
   #plot = null;
   #summary = h("span", { class: "chart-now" });
   #picture = h("div", { class: "plot", role: "img" });
@@ -33,25 +30,33 @@ export class Plot {
   #observer = new ResizeObserver(() => this.#resize());
   #redraw = () => this.#plot?.redraw(false);
 
-  constructor({ title, unit, kind, group }) {
+  constructor({ title, series, unit = "", height, group }) {
     this.#title = title;
-    this.#unit = unit;
-    this.#kind = kind;
+    this.#series = series;
+    this.#unit = unit && ` ${unit}`;
+    this.#height = height;
     this.#group = group;
-    this.element = h("figure", { class: `chart ${kind}` }, h("figcaption", {}, h("span", { class: "chart-title" }, title), this.#summary), this.#picture);
+    this.#shown.values = series.map(() => []);
+    this.element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", { class: "chart-title" }, title), this.#summary), this.#picture);
+    this.#picture.style.height = `${height}px`;
     this.#observer.observe(this.#picture);
     scheme.addEventListener("change", this.#redraw);
   }
 
-  /** Show other values, of which the last was measured at `until` and null is a gap.
+  /** Show other values: `values` has a list for each series, of which the last was measured at
+   * `until`, and null is a gap.
    *
    * The top is `limit`, or the highest value if that is more. `summary` is the text beside the title.
    */
   update(shown) {
+    const last = JSON.stringify(shown);
+    if (last === this.#last) return;
+    this.#last = last;
     this.#shown = shown;
     this.#summary.textContent = shown.summary;
     this.#picture.setAttribute("aria-label", `${this.#title}: ${shown.summary}`);
-    this.#plot?.setData(this.#data());
+    if (this.#plot === null) this.#resize();
+    else this.#plot.setData(this.#data());
   }
 
   /** Let go of what outlives the element. */
@@ -63,19 +68,21 @@ export class Plot {
 
   #data() {
     const { until, step, values } = this.#shown;
-    return [values.map((_, index) => until - (values.length - 1 - index) * step), values];
+    const { length } = values[0];
+    return [values[0].map((_, index) => until - (length - 1 - index) * step), ...values];
   }
 
   #resize() {
-    const size = { width: this.#picture.clientWidth, height: HEIGHT };
-    if (size.width === 0) return;
+    const size = { width: this.#picture.clientWidth, height: this.#height };
+    if (size.width === 0 || this.#shown.values[0].length === 0) return; // hidden, or without axes yet
     if (this.#plot === null) this.#draw(size);
     else this.#plot.setSize(size);
   }
 
   #draw(size) {
-    const colour = (name) => () => getComputedStyle(this.element).getPropertyValue(name);
-    const axis = { font: FONT, stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const read = (name) => () => getComputedStyle(this.element).getPropertyValue(`--${name}`);
+    const axis = { font: FONT, stroke: read("dim"), grid: { stroke: read("line"), width: 1 }, ticks: { show: false } };
+    const line = ({ colour }) => ({ stroke: read(colour), fill: () => `${read(colour)()}${AREA}`, width: 1.5, points: { show: false, filter: alone } });
     this.#plot = new uPlot({
       ...size,
       padding: [8, 10, 0, 0],
@@ -84,21 +91,21 @@ export class Plot {
       scales: { y: { range: () => [0, this.#top()] } },
       axes: [
         { ...axis, space: 60, size: 26, values: (_, times) => times.map(clockTime) },
-        { ...axis, space: 32, size: 62, values: (_, values) => values.map((value) => `${value} ${this.#unit}`) },
+        { ...axis, space: 28, size: this.#unit ? 62 : 40, values: (_, values) => values.map((value) => `${count(value)}${this.#unit}`) },
       ],
-      series: [{}, { stroke: colour("--series"), fill: colour("--series-area"), width: 1.5, points: { show: false, filter: alone } }],
-      hooks: { draw: [(plot) => this.#drawLimit(plot, colour("--dim")())], setCursor: [(plot) => this.#showValue(plot.cursor)] },
+      series: [{}, ...this.#series.map(line)],
+      hooks: { draw: [(plot) => this.#drawLimit(plot, read("dim")())], setCursor: [(plot) => this.#showValues(plot)] },
     }, this.#data(), this.#picture);
     this.#plot.over.append(this.#value);
   }
 
   #top() {
-    const { limit, values } = this.#shown;
-    return Math.max(limit, ...values, 1e-9) * 1.02;
+    const { limit = 0, values } = this.#shown;
+    return Math.max(limit, ...values.flat()) * 1.02 || 1;
   }
 
   #drawLimit(plot, colour) {
-    const { limit } = this.#shown;
+    const { limit = 0 } = this.#shown;
     if (limit === 0) return;
     const { ctx, bbox } = plot;
     const y = plot.valToPos(limit, "y", true);
@@ -113,14 +120,23 @@ export class Plot {
     ctx.restore();
   }
 
-  #showValue({ idx, left }) {
-    const [times, values] = this.#plot?.data ?? [[], []];
+  #showValues({ cursor: { idx, left }, data: [times, ...values], over }) {
     this.#value.hidden = idx === null || idx === undefined || left < 0;
     if (this.#value.hidden) return;
-    const value = values[idx] ?? null;
-    this.#value.textContent = `${clockTime(times[idx])}  ${value === null ? "not measured" : `${value.toFixed(1)} ${this.#unit}`}`;
-    const isRight = left > this.#plot.over.clientWidth / 2;
+    const texts = this.#series.map(({ unit, digits }, index) => {
+      const value = values[index][idx] ?? null;
+      return value === null ? "not measured" : `${value.toFixed(digits)} ${unit}`;
+    });
+    this.#value.textContent = `${clockTime(times[idx])}  ${texts.join(", ")}`;
+    const isRight = left > over.clientWidth / 2;
     this.#value.style.left = isRight ? "" : `${left + 10}px`;
-    this.#value.style.right = isRight ? `${this.#plot.over.clientWidth - left + 10}px` : "";
+    this.#value.style.right = isRight ? `${over.clientWidth - left + 10}px` : "";
   }
+}
+
+// A value between gaps is a point, or it could not be seen.
+function alone(plot, series) {
+  const values = plot.data[series];
+  const isGap = (index) => (values[index] ?? null) === null;
+  return [...values.keys()].filter((index) => !isGap(index) && isGap(index - 1) && isGap(index + 1));
 }

@@ -3,14 +3,16 @@
 import { h, show } from "../common/dom.js";
 import { count, dateAndTime, duration } from "../common/times.js";
 import { age, card, hostLink, table } from "./parts.js";
-import { charts } from "./summary.js";
+import { HistoryCharts } from "./summary.js";
 
 export class RegistryView {
   title = "Registry";
-  #content = h("div", { class: "sheet" });
+  #notices = h("div", { class: "sheet" });
+  #charts = new HistoryCharts();
+  #facts = h("div", { class: "sheet" });
 
   constructor() {
-    this.element = h("div", {}, h("h1", {}, "Registry"), this.#content);
+    this.element = h("div", {}, h("h1", {}, "Registry"), h("div", { class: "sheet" }, this.#notices, h("div", { class: "summary" }, this.#charts.elements), this.#facts));
   }
 
   accepts(name) {
@@ -21,7 +23,13 @@ export class RegistryView {
 
   async refresh(get) {
     const { body } = await get("/status");
-    show(this.#content, notices(body), refused(body), h("div", { class: "summary" }, charts(body.history)), facts(body), members(body));
+    show(this.#notices, notices(body), refused(body));
+    this.#charts.update(body.history);
+    show(this.#facts, facts(body), members(body));
+  }
+
+  close() {
+    this.#charts.close();
   }
 }
 

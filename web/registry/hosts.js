@@ -3,7 +3,7 @@
 import { clipped, h, show } from "../common/dom.js";
 import { Sorting } from "../common/sorting.js";
 import { count } from "../common/times.js";
-import { summary } from "./summary.js";
+import { HistoryCharts, tiles } from "./summary.js";
 import { age, appsWrong, hostLink, plainHeader, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
@@ -31,7 +31,8 @@ export class HostsView {
   title = "Hosts";
   #query;
   #refresh;
-  #summary = h("div", { class: "summary" });
+  #tiles = h("div", { class: "tiles" });
+  #charts = new HistoryCharts();
   #clear = h("button", { type: "button", onclick: () => this.#clearAll() }, "Clear filters");
   #found = h("p", { class: "found", role: "status" });
   #head = h("thead");
@@ -51,7 +52,7 @@ export class HostsView {
       "div",
       { class: "list" },
       h("h1", { class: "hidden" }, "Hosts"),
-      this.#summary,
+      h("div", { class: "summary" }, this.#tiles, this.#charts.elements),
       h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, FIELDS.map((field) => this.#field(field)), this.#states, this.#clear),
       this.#found,
       h("table", { class: "hosts" },
@@ -86,10 +87,15 @@ export class HostsView {
     this.#showPage(page);
   }
 
+  close() {
+    this.#charts.close();
+  }
+
   // A status that cannot be shown is not kept.
   async #refreshStatus(get) {
     const { body } = await get("/status");
-    show(this.#summary, summary(body));
+    show(this.#tiles, tiles(body));
+    this.#charts.update(body.history);
     this.#status = body;
   }
 

@@ -321,16 +321,18 @@ def test_charts_show_the_value_under_the_pointer(app: AppOnAgent, tabs: Tabs) ->
     limit = app.record()["memory"]
     expect(page.get_by_role("img", name=f"Memory: 2.0 of {limit} MiB")).to_be_visible()
     expect(page.get_by_role("img", name="CPU: no recent value")).to_be_visible()
-    area = page.locator(".chart.memory .u-over")
+    area = page.locator("figure:has([aria-label^=Memory]) .u-over")
     width = area.evaluate("area => area.clientWidth")
-    shown = page.locator(".chart.memory .plot-value")
+    shown = page.locator("figure:has([aria-label^=Memory]) .plot-value")
     steps = {5: "not measured", 20: "1.0 MiB", 32: "not measured", 35: "2.0 MiB", 59: "2.0 MiB"}
     for step, value in steps.items():
         area.hover(position={"x": min(width - 1, width * step / (STEPS - 1)), "y": 40})
         minute = page.evaluate(CLOCK, NOON - 60 * (STEPS - 1 - step))
         expect(shown).to_have_text(f"{minute}  {value}")
     # The other chart shows the same minute.
-    expect(page.locator(".chart.cpu .plot-value")).to_contain_text("not measured")
+    expect(page.locator("figure:has([aria-label^=CPU]) .plot-value")).to_contain_text(
+        "not measured"
+    )
     page.get_by_role("link", name="Apps").hover()
     expect(shown).to_be_hidden()
 
@@ -346,7 +348,7 @@ def test_the_chart_in_the_list_has_gaps_where_nothing_was_measured(
     expect(chart).to_be_visible()
     lines = [
         [float(point.split(",")[0]) for point in str(line.get_attribute("points")).split()]
-        for line in chart.locator(".memory polyline").all()
+        for line in chart.locator(".good polyline").all()
     ]
     assert [len(line) for line in lines] == [20, 2, 20]
     step = 300 / (STEPS - 1)
@@ -354,7 +356,7 @@ def test_the_chart_in_the_list_has_gaps_where_nothing_was_measured(
     for (left, right), expected in zip(ends, [(10, 29), (34.5, 35.5), (40, 59)], strict=True):
         assert (left, right) == pytest.approx(expected, abs=0.1)
     # The top is the limit.
-    cpu, memory = chart.locator(".cpu polyline").first, chart.locator(".memory polyline").last
+    cpu, memory = chart.locator(".accent polyline").first, chart.locator(".good polyline").last
     assert height_of(cpu) == pytest.approx(45 * 1.5 / cpu_limit, abs=0.1)
     assert height_of(memory) == pytest.approx(45 * 2 / memory_limit, abs=0.1)
 

@@ -1,33 +1,20 @@
-// Small charts of SVG, each with a text that says the same.
+// A small chart of SVG in a line of text, with a text that says the same.
 
 import { h, svg } from "./dom.js";
-import { duration } from "./times.js";
 
 const WIDTH = 300;
 const HEIGHT = 48;
 
-/** Return a chart of one or more series over the same time, with a caption.
+/** Return a chart of one or more series over the same time, up to `limit` or the highest value.
  *
- * `series` are `{values, kind}`; `kind` chooses the colour, and a value of null is a gap.
- * `summary` is the text beside it. The top is `limit`, or the highest value if that is more.
+ * `series` are `{values, colour, text, now}`: null is a gap, `colour` is a class, and `now` stands beside
+ * the chart.
  */
-export function chart({ title, summary, series, step, limit = 0 }) {
-  const length = Math.max(0, ...series.map((one) => one.values.length));
-  return h(
-    "figure",
-    { class: "chart" },
-    h("figcaption", {}, h("span", { class: "chart-title" }, title), h("span", { class: "chart-now" }, summary)),
-    picture(`${title}: ${summary}`, series, limit),
-    h("div", { class: "axis" }, h("span", {}, length ? `${duration(length * step)} ago` : ""), h("span", {}, length ? "now" : "")),
-  );
-}
-
-/** Return a chart for a row of a table. Each series has a `text`, and the value of `now` beside it. */
-export function rowChart({ title, series, limit }) {
+export function sparkline({ title, series, limit }) {
   const label = `${title}: ${series.map(({ text }) => text).join(", ")}`;
-  return h("figure", { class: "row-chart", title: label },
+  return h("figure", { class: "sparkline", title: label },
     picture(label, series, limit),
-    h("figcaption", {}, series.map(({ now, kind }) => h("span", { class: `legend ${kind}` }, now))));
+    h("figcaption", {}, series.map(({ now, colour }) => h("span", { class: `legend ${colour}` }, now))));
 }
 
 function picture(label, series, limit) {
@@ -42,13 +29,13 @@ function picture(label, series, limit) {
   );
 }
 
-function area({ values, kind }, highest) {
+function area({ values, colour }, highest) {
   const end = Math.max(1, values.length - 1);
   const point = ([index, value]) => {
     const x = (Math.min(Math.max(index, 0), end) / end) * WIDTH;
     return [x.toFixed(1), heightOf(value, highest)];
   };
-  return svg("g", { class: `series ${kind}` }, runs(values).map((run) => line(run.map(point))));
+  return svg("g", { class: `series ${colour}` }, runs(values).map((run) => line(run.map(point))));
 }
 
 function heightOf(value, highest) {
