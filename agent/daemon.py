@@ -22,11 +22,11 @@ from agent.api.bounds import holders, permits
 from agent.api.data import UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
-from agent.api.usage import UsageApi
-from agent.apps.composition.apps import open_apps
+from agent.api.usage import usage_routes
 from agent.apps.metrics.collector import AppMetrics
 from agent.apps.metrics.sampler import AppSampler
 from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
 from agent.metrics import (
@@ -313,7 +313,7 @@ def build_application(
         daemon="agent",
         routes=[
             *api.routes(),
-            *UsageApi(usage).routes(),
+            *usage_routes(usage),
             *access_routes("agent", version=VERSION, hostname=hostname, registries=registries),
         ],
         keyring=keyring,
@@ -400,7 +400,6 @@ def _group_reporters(
             failover=Failover(registration=registration, recorder=recorder),
             heartbeat=heartbeat_builder.heartbeat,
             deregistration=deregistration,
-            recorder=recorder,
             timing=ReportTiming(
                 max_silence_seconds=seconds + SCHEDULE_GRACE_SECONDS,
                 backoff=Backoff(max_seconds=seconds, random=SystemRandom()),

@@ -16,12 +16,12 @@ MAX_ROWS = 25
 # Where the parts are put together.
 COMPOSITION_ROOTS = {
     *(TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py"),
-    *(TOP / "agent" / "apps" / "composition").iterdir(),
     TOP / "registry" / "composition.py",
 }
-# What is only passed on as one: all operations, the values of a transaction.
-BUNDLES = {"agent/apps/operations/__init__.py: Operations", "agent/state/rows.py: AppTransaction"}
+# What is only passed on as one: the values of a transaction.
+BUNDLES = {"agent/state/rows.py: AppTransaction"}
 MAX_CONSTRUCTOR_PARAMETERS = 5
+MAX_CONTEXT_FIELDS = 9
 MAX_MODULES = 12
 
 
@@ -103,6 +103,22 @@ def test_a_dataclass_with_methods_has_at_most_five_fields() -> None:
         and sum(isinstance(each, ast.AnnAssign) for each in node.body) > MAX_CONSTRUCTOR_PARAMETERS
     }
     assert found == BUNDLES
+
+
+def test_the_agents_context_has_at_most_nine_fields_and_only_parts_of_the_apps_import_it() -> None:
+    file = TOP / "agent" / "apps" / "context.py"
+    module = ast.parse(file.read_text("utf-8"))
+    (context,) = (each for each in module.body if isinstance(each, ast.ClassDef))
+    importers = {
+        each.parent.relative_to(TOP).parts[:2]
+        for each in sources(*PACKAGES)
+        for name in imported_modules(each)
+        if name.startswith("agent.apps.context")
+    }
+
+    assert importers == {("agent", "apps")}
+    assert {type(each) for each in context.body[1:]} == {ast.AnnAssign}
+    assert len(context.body[1:]) <= MAX_CONTEXT_FIELDS
 
 
 def test_the_files_that_the_page_names_exist() -> None:

@@ -11,19 +11,14 @@ from httpd import bodies
 from httpd.auth import caller
 
 
-class UsageApi:
-    """The handler of /v1/usage; ``samples`` returns what was measured."""
+def usage_routes(samples: Callable[[], UsageSamples]) -> list[web.RouteDef]:
+    """Return the route of /v1/usage; ``samples`` returns what was measured."""
 
-    def __init__(self, samples: Callable[[], UsageSamples]) -> None:
-        self._samples = samples
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return the routes."""
-        return [web.get("/v1/usage", self.usage)]
-
-    async def usage(self, request: web.Request) -> web.Response:
+    async def usage(request: web.Request) -> web.Response:
         """Answer 200 with UsageSamples of the apps that the key is for; the engine is not asked."""
         bodies.query(request, ())
-        samples, client = self._samples(), caller(request)
-        seen = [each for each in samples.apps if is_for(client, each.name)]
-        return bodies.json_response(msgspec.structs.replace(samples, apps=seen))
+        found, client = samples(), caller(request)
+        seen = [each for each in found.apps if is_for(client, each.name)]
+        return bodies.json_response(msgspec.structs.replace(found, apps=seen))
+
+    return [web.get("/v1/usage", usage)]

@@ -27,7 +27,7 @@ class Failover:
 
     def __init__(self, *, registration: Registration, recorder: HeartbeatRecorder) -> None:
         self._registration = registration
-        self._recorder = recorder
+        self.recorder = recorder
         self._connections = registration.connections
         self._current = self._connections[0]
         # From when on each may be asked again, after a Retry-After; by the event loop's clock.
@@ -71,16 +71,16 @@ class Failover:
                 if is_deregistered():
                     break
             except Exception:
-                self._recorder.failed(failures)
+                self.recorder.failed(failures)
                 raise
             else:
                 self._current = connection
-                self._recorder.taken(connection.url, seconds, failures)
+                self.recorder.taken(connection.url, seconds, failures)
                 await self._disconnect_others()
                 if until is None:
                     await self._registration.remove_former_names(connection)
                 return None
-        self._recorder.failed(failures)
+        self.recorder.failed(failures)
         await self._disconnect_others()
         last = next(reversed(failures.values()))
         return _pause(last) if last.final else self._seconds_closed(clock.time())

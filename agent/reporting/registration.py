@@ -22,12 +22,7 @@ class Registration:
     """
 
     def __init__(
-        self,
-        *,
-        group: RegistryGroup,
-        hostname: str,
-        identity: Identity,
-        log: FilteringBoundLogger,
+        self, group: RegistryGroup, hostname: str, identity: Identity, log: FilteringBoundLogger
     ) -> None:
         self._group = group
         self._hostname = hostname

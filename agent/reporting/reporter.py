@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import BuildHeartbeat
-from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
 from registry.client.backoff import Backoff
 
@@ -43,13 +42,11 @@ class Reporter:
         failover: Failover,
         heartbeat: BuildHeartbeat,
         deregistration: Deregistration,
-        recorder: HeartbeatRecorder,
         timing: ReportTiming,
     ) -> None:
         self._failover = failover
         self._heartbeat = heartbeat
         self._deregistration = deregistration
-        self._recorder = recorder
         self._timing = timing
         self._report_requested = asyncio.Event()
         self._changes = 0
@@ -72,7 +69,7 @@ class Reporter:
             except Exception as error:  # whatever it is, the next heartbeat may succeed
                 pause = self._timing.backoff.pause()
                 with suppress(Exception):  # not even a failing log ends the loop
-                    self._recorder.broken(error)
+                    self._failover.recorder.broken(error)
             if pause is None:
                 await self._next_request()
             else:
@@ -85,7 +82,7 @@ class Reporter:
         try:
             await self._report(within_seconds=self._timing.max_final_seconds)
         except Exception as error:  # it must not keep the other parts from ending
-            self._recorder.broken(error)
+            self._failover.recorder.broken(error)
 
     async def _next_request(self) -> None:
         clock = asyncio.get_running_loop()
@@ -105,7 +102,7 @@ class Reporter:
         self._report_requested.clear()
         with self._deregistration.permit() as permitted:
             if not permitted:
-                self._recorder.deregistered()
+                self._failover.recorder.deregistered()
                 return None
             changes = self._changes
             wait = await self._failover.report(

@@ -230,7 +230,6 @@ class SimulatedAgent:
             failover=Failover(registration=registration, recorder=self.recorder),
             heartbeat=self.heartbeat,
             deregistration=NullDeregistration(),
-            recorder=self.recorder,
             timing=ReportTiming(
                 max_silence_seconds=interval + 1,
                 backoff=Backoff(max_seconds=self._options.interval, random=random.SystemRandom()),

@@ -15,7 +15,7 @@ from agent.apps.admission.validation import (
     check_new_app,
 )
 from agent.apps.app_label import check_label_size
-from agent.apps.defaults import AppDefaults
+from agent.apps.context import AgentContext
 from agent.apps.errors import (
     AppExists,
     ImageNotAllowed,
@@ -23,10 +23,8 @@ from agent.apps.errors import (
     NameTaken,
     PortForbidden,
 )
-from agent.apps.repository.repository import AppRepository
 from agent.engine.logins import full_reference, is_image_id, normal_name
 from agent.engine.models import Container, EngineInfo, Image
-from agent.engine.protocol import Engine
 from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, NewApp, given_values, rfc3339
 from agent.state.history import Revision
 
@@ -37,24 +35,14 @@ class Admission:
     Every method may raise EngineUnavailable.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        ports: Ports,
-        disk: DiskSpace,
-        defaults: AppDefaults,
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
+    def __init__(self, context: AgentContext, ports: Ports, disk: DiskSpace) -> None:
+        self._context = context
         self._ports = ports
         self._disk = disk
-        self._defaults = defaults
 
     def check_name(self, name: str) -> None:
         """Refuse the name of an app that exists; AppExists."""
-        if self._repository.find(name) is not None:
+        if self._context.repository.find(name) is not None:
             raise AppExists(f"there is an app `{name}` already; choose another name")
 
     async def new_app(self, wanted: NewApp, *, now: float, picked_ports_only: bool) -> App:
@@ -75,7 +63,7 @@ class Admission:
             self._check_picked(port for port in asked if port)
         self.check_name(wanted.name)
         await self.check_image(wanted.image)
-        host = await self._engine.info()
+        host = await self._context.engine.info()
         await self._disk.check(host.data_root)
         containers = await self._ports.published()
         if any(container.name == wanted.name for container in containers):
@@ -87,20 +75,23 @@ class Admission:
         return app
 
     def _check_promised(self, app: App, host: EngineInfo) -> None:
-        bound = host.memory * self._defaults.overcommit_percent // 100
-        promised = self._repository.promised_memory(other_than=app.name)
-        if self._defaults.overcommit_percent and promised + app.memory > bound:
+        percent = self._context.defaults.overcommit_percent
+        bound = host.memory * percent // 100
+        promised = self._context.repository.promised_memory(other_than=app.name)
+        if percent and promised + app.memory > bound:
             raise MemoryPromised(
                 f"{promised} MiB are promised to other apps, and {app.memory} more would be over"
-                f" {bound} MiB, {self._defaults.overcommit_percent} % of the host's {host.memory}"
+                f" {bound} MiB, {percent} % of the host's {host.memory}"
                 " (`apps.overcommit_percent`); give this app less memory, or delete or limit others"
             )
 
     def _check_allowed(self, values: Mapping[str, Any]) -> None:
         check_allowed_command(
-            values.get("command", ()), values.get("health"), allowed=self._defaults.allow_command
+            values.get("command", ()),
+            values.get("health"),
+            allowed=self._context.defaults.allow_command,
         )
-        check_allowed_data(values.get("data", ()), self._defaults.allowed_data)
+        check_allowed_data(values.get("data", ()), self._context.defaults.allowed_data)
 
     def _complete(self, wanted: NewApp, containers: list[Container], *, created_at: str) -> App:
         values = given_values(wanted)
@@ -111,7 +102,7 @@ class Admission:
             if not values.get(field):
                 values[field] = self._ports.pick(wanted.name, containers, asked)
                 asked.append(values[field])
-        limits = {"cpu": self._defaults.cpu, "memory": self._defaults.memory}
+        limits = {"cpu": self._context.defaults.cpu, "memory": self._context.defaults.memory}
         return App(**{**limits, **values}, created_at=created_at)
 
     async def changed_app(
@@ -172,7 +163,7 @@ class Admission:
         self._check_allowed(
             {field: value for field, value in values.items() if value != getattr(app, field)}
         )
-        host = await self._engine.info()
+        host = await self._context.engine.info()
         check_fits_host(target, host, before=app)
         check_label_size(target)
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
@@ -186,7 +177,7 @@ class Admission:
         return host
 
     def _check_picked(self, ports: Iterable[int]) -> None:
-        allowed = self._defaults.ports
+        allowed = self._context.defaults.ports
         for port in sorted(ports):
             if port not in allowed:
                 raise PortForbidden(
@@ -200,10 +191,10 @@ class Admission:
         One that the engine finds by its id, or by the beginning of that, is known by its names on
         this host.
         """
-        allowed = self._defaults.allowed_images
+        allowed = self._context.defaults.allowed_images
         if allowed is None:
             return
-        image = await self._engine.image(reference)
+        image = await self._context.engine.image(reference)
         known = [] if image is None else [*image.tags, *image.digests]
         names = known if _is_found_by_id(reference, image, known) else [reference]
         if not any(normal_name(name).startswith(allowed) for name in names):
@@ -214,7 +205,7 @@ class Admission:
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""
-        await self._disk.check((await self._engine.info()).data_root)
+        await self._disk.check((await self._context.engine.info()).data_root)
 
 
 def _is_found_by_id(reference: str, image: Image | None, known: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.engine.errors import DiskFull
@@ -20,7 +21,7 @@ class DiskGuard:
     """
 
     def __init__(
-        self, *, min_free_percent: int, database_directory: Path, statvfs: Statvfs = os.statvfs
+        self, min_free_percent: int, database_directory: Path, *, statvfs: Statvfs = os.statvfs
     ) -> None:
         self._min_free_percent = min_free_percent
         self._database_directory = str(database_directory)
@@ -71,28 +72,20 @@ async def flush_disks() -> None:
     await asyncio.to_thread(os.sync)
 
 
+@dataclass(frozen=True, kw_only=True)
 class DiskSpace:
-    """Checks that there is room for new data, and makes new data durable.
+    """Checks that there is room for new data.
 
-    ``free`` removes what is not needed from the disk of the engine's root. ``flush`` waits until
-    all that was written is on the disks.
+    ``free`` removes what is not needed from the disk of the engine's root.
     """
 
-    def __init__(
-        self,
-        *,
-        guard: DiskGuard,
-        free: Callable[[str], Awaitable[None]],
-        flush: Callable[[], Awaitable[None]],
-    ) -> None:
-        self.flush = flush
-        self._guard = guard
-        self._free = free
+    guard: DiskGuard
+    free: Callable[[str], Awaitable[None]]
 
     async def check(self, root: str) -> None:
         """Check the disks, and again after making room; DiskFull, EngineError."""
         try:
-            self._guard.check(root)
+            self.guard.check(root)
         except DiskFull:
-            await self._free(root)
-            self._guard.check(root)
+            await self.free(root)
+            self.guard.check(root)

@@ -7,13 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
+from agent.apps.context import AgentContext
 from agent.apps.errors import NoFreePort, PortInUse
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import ObjectNotFound
 from agent.engine.models import Container
-from agent.engine.protocol import Engine
 
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -45,23 +42,15 @@ class HostPorts:
 class Ports:
     """Finds out who holds a port: our apps, running or not, other containers, or any program.
 
-    Ports are picked from ``pick_from``, without ephemeral ones.
+    Ports are picked from those of the settings, without ephemeral ones.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        probe: HostPorts,
-        pick_from: range,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
+    def __init__(self, context: AgentContext, probe: HostPorts) -> None:
+        self._context = context
         self._probe = probe
-        self._pick_from = _without(pick_from, probe.ephemeral) or list(pick_from)
-        self._log = log
+        self._pick_from = _without(context.defaults.ports, probe.ephemeral) or list(
+            context.defaults.ports
+        )
 
     async def published(self) -> list[Container]:
         """List all containers on this host, with the ports that they publish.
@@ -69,7 +58,7 @@ class Ports:
         A container that ended on a full disk is listed as running, with its ports. So one whose
         ports can be bound is inspected.
         """
-        listed = await self._engine.containers()
+        listed = await self._context.engine.containers()
         return [each for each in listed if not each.ports] + [
             seen for each in listed if each.ports and (seen := await self._seen(each)) is not None
         ]
@@ -78,7 +67,7 @@ class Ports:
         if not all(map(self._probe.can_listen, listed.ports)):
             return listed
         try:
-            return await self._engine.inspect(listed.id)
+            return await self._context.engine.inspect(listed.id)
         except ObjectNotFound:
             return None
 
@@ -98,7 +87,7 @@ class Ports:
             raise PortInUse(f"port {port} is held by {holder}", "name another, or 0 for a free one")
         ephemeral = self._probe.ephemeral
         if port in ephemeral:
-            self._log.warning(
+            self._context.log.warning(
                 "port of an app may be taken by an outgoing connection while the app does not run:"
                 " the kernel lends ports of that range",
                 app=app,
@@ -110,7 +99,7 @@ class Ports:
         self, app: str, port: int, published: Collection[Container], own_container_id: str | None
     ) -> str | None:
         """Return who holds a port, None if it is free for the app."""
-        other = self._repository.port_holder(port, other_than=app)
+        other = self._context.repository.port_holder(port, other_than=app)
         if other is not None:
             return f"app `{other}`"
         for container in published:

@@ -18,13 +18,14 @@ from collections.abc import (
 )
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from agent.apps.archives.names import InwardNames, OutwardNames
 from agent.apps.archives.tar import END, MalformedTar, copied
 from agent.apps.containers.volumes import Volumes
+from agent.apps.context import AgentContext
 from agent.apps.errors import DataInUse, DataMissing, InvalidData, UnfitImage
 from agent.apps.ownership.labels import HELPER_LABEL, HELPS, container_labels
-from agent.apps.ownership.ownership import Ownership
 from agent.engine.errors import (
     EngineRefused,
     ImageUnavailable,
@@ -35,7 +36,6 @@ from agent.engine.models import (
     ContainerSpec,
     Image,
 )
-from agent.engine.protocol import Engine
 from agent.journal import ReplaceEntry
 from agent.model import App
 
@@ -44,6 +44,7 @@ from agent.model import App
 ROOT_PREFIX = "/.rollcall-data-"
 # It is never run, but the engine makes no container without a command.
 COMMAND = ("rollcall-never-started",)
+Flush: TypeAlias = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +64,13 @@ class DataAccess:
     """Reads and fills volumes. Every method may raise EngineError.
 
     ``flush`` waits until all that was written is on the disks. ``in_use`` are the names of the
-    containers that are used at present, which a dry run shares with what it is a copy of.
+    containers that are used at present.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        ownership: Ownership,
-        volumes: Volumes,
-        flush: Callable[[], Awaitable[None]],
-        in_use: set[str] | None = None,
-    ) -> None:
-        self.in_use = set[str]() if in_use is None else in_use
+    def __init__(self, context: AgentContext, volumes: Volumes, flush: Flush) -> None:
+        self.in_use = set[str]()
         self._flush = flush
-        self._engine = engine
-        self._ownership = ownership
+        self._context = context
         self._volumes = volumes
 
     async def volumes(self, app: App) -> dict[str, str]:
@@ -88,7 +80,7 @@ class DataAccess:
             raise DataMissing(f"app `{app.name}` has no volumes; rebuild it to have them made")
         for path, name in owned.items():
             # The engine would silently make one that is missing.
-            if await self._engine.volume_labels(name) is None:
+            if await self._context.engine.volume_labels(name) is None:
                 raise DataMissing(
                     f"the volume `{name}` of {path} is gone; rebuild app `{app.name}` to have it"
                     " made again, empty"
@@ -109,7 +101,7 @@ class DataAccess:
         """
         await self.sweep()  # containers of broken-off readings do not keep the data
         for user in await self._volumes.users(volumes):
-            if user.labels.get(HELPER_LABEL) == HELPS and await self._ownership.owns(user):
+            if user.labels.get(HELPER_LABEL) == HELPS and await self._context.ownership.owns(user):
                 raise DataInUse(
                     f"the data of app `{app}` is being read (GET /v1/apps/{app}/data); ask again"
                     f" when that has ended{otherwise}"
@@ -123,7 +115,7 @@ class DataAccess:
     async def image(self, app: App, container: Container | None) -> Image:
         """Return the image that an app runs, which is on this host; ImageUnavailable."""
         image_id = container.image_id if container is not None else app.image_id
-        image = await self._engine.image(image_id or app.image)
+        image = await self._context.engine.image(image_id or app.image)
         if image is None:
             raise ImageUnavailable(
                 f"the image of app `{app.name}` is not on this host; rebuild the app first"
@@ -132,7 +124,7 @@ class DataAccess:
 
     async def open_to_read(self, app: App, image: Image, volumes: Mapping[str, str]) -> Helper:
         """Make a container to read volumes by; the caller closes it."""
-        labels = container_labels(agent=self._ownership.agent, helps=True)
+        labels = container_labels(agent=self._context.ownership.agent, helps=True)
         return await self._open(app, image, volumes, labels)
 
     async def open_to_fill(
@@ -143,7 +135,7 @@ class DataAccess:
         Both are labelled with the operation, so that they go if it is undone.
         """
         await self._volumes.make(entry, new)
-        agent = self._ownership.agent
+        agent = self._context.ownership.agent
         labels = container_labels(agent=agent, app=entry.app, operation=entry.id)
         return await self._open(entry.target, image, new, labels)
 
@@ -163,7 +155,9 @@ class DataAccess:
         name = f"{app.name}.DATA-{secrets.token_hex(4)}"
         self.in_use.add(name)
         try:
-            container_id = await self._engine.create(_spec(name, image, labels, mounts | declared))
+            container_id = await self._context.engine.create(
+                _spec(name, image, labels, mounts | declared)
+            )
         except BaseException:
             self.in_use.discard(name)
             raise
@@ -178,12 +172,12 @@ class DataAccess:
 
     async def _remove(self, container_id: str) -> None:
         with suppress(ObjectNotFound):
-            await self._engine.remove(container_id)
+            await self._context.engine.remove(container_id)
 
     async def sweep(self) -> None:
         """Remove containers for reading that an earlier run, such as a killed one, left open."""
-        open_ones = await self._engine.containers(label=f"{HELPER_LABEL}={HELPS}")
-        for container in await self._ownership.own(open_ones):
+        open_ones = await self._context.engine.containers(label=f"{HELPER_LABEL}={HELPS}")
+        for container in await self._context.ownership.own(open_ones):
             if container.name not in self.in_use:
                 await self._remove(container.id)
 
@@ -195,7 +189,7 @@ class DataAccess:
         paths = tuple(helper.volumes)
         for number, path in enumerate(paths):
             choose = OutwardNames(path, paths).choose
-            packed = self._engine.archive(helper.id, f"{helper.root}/{number}")
+            packed = self._context.engine.archive(helper.id, f"{helper.root}/{number}")
             async with aclosing(packed), aclosing(copied(packed, choose, with_end=False)) as copy:
                 try:
                     async for piece in copy:
@@ -219,7 +213,7 @@ class DataAccess:
         names = InwardNames(tuple(helper.volumes), root=helper.root)
         try:
             async with aclosing(copied(tar, names.choose)) as copy:
-                await self._engine.unpack(helper.id, copy)
+                await self._context.engine.unpack(helper.id, copy)
         except MalformedTar as error:
             raise InvalidData(str(error)) from error
         except EngineRefused as error:

@@ -5,9 +5,7 @@ import secrets
 from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
-from agent.apps.defaults import AppDefaults
+from agent.apps.context import AgentContext
 from agent.apps.errors import NetworkUnfit
 from agent.engine.errors import EngineRefused
 from agent.engine.models import (
@@ -15,7 +13,6 @@ from agent.engine.models import (
     EngineInfo,
     Network,
 )
-from agent.engine.protocol import Engine
 
 NETWORK = "rollcall"
 INTERFACE = "rollcall0"
@@ -47,18 +44,8 @@ class AppsNetwork:
     ``kernel_settings`` is where the kernel shows its settings of networks.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        defaults: AppDefaults,
-        log: FilteringBoundLogger,
-        kernel_settings: Path = KERNEL_SETTINGS,
-    ) -> None:
-        self._engine = engine
-        self._isolated = defaults.isolated
-        self._subnets = defaults.subnets
-        self._log = log
+    def __init__(self, context: AgentContext, *, kernel_settings: Path = KERNEL_SETTINGS) -> None:
+        self._context = context
         self._kernel_settings = kernel_settings
         self._logged_faults: set[str] = set()
         self._turn = asyncio.Lock()
@@ -66,11 +53,11 @@ class AppsNetwork:
     def message(self, container: Container) -> str | None:
         """Return a note if the app's next container will be in other networks, else None."""
         others = (container.networks or frozenset()) - {container.own_network}
-        if self._isolated and others and container.lost_network is None:
+        if self._context.defaults.isolated and others and container.lost_network is None:
             return OTHERS.format(" and ".join(f"`{each}`" for each in sorted(others)))
-        if (container.network == NETWORK) == self._isolated:
+        if (container.network == NETWORK) == self._context.defaults.isolated:
             return None
-        return MOVES_IN if self._isolated else MOVES_OUT
+        return MOVES_IN if self._context.defaults.isolated else MOVES_OUT
 
     async def prepare(self) -> str | None:
         """Make the network if it is wanted and missing; return its name, None if not wanted.
@@ -81,13 +68,13 @@ class AppsNetwork:
             EngineUnavailable: the engine cannot be asked.
 
         """
-        if not self._isolated:
+        if not self._context.defaults.isolated:
             return None
         return (await self._existing()).name
 
     async def _existing(self) -> Network:
         async with self._turn:
-            found = await self._engine.network(NETWORK) or await self._create()
+            found = await self._context.engine.network(NETWORK) or await self._create()
         if found.reachable:
             raise NetworkUnfit(
                 f"there is a network `{NETWORK}` whose containers reach one another; remove it, and"
@@ -97,8 +84,8 @@ class AppsNetwork:
 
     async def _create(self) -> Network:
         bridge = await self._bridge()
-        ipv6 = bridge.ipv6 and filters_ipv6(await self._engine.info())
-        subnets = [each for each in self._subnets if ipv6 or not _is_ipv6(each)]
+        ipv6 = bridge.ipv6 and filters_ipv6(await self._context.engine.info())
+        subnets = [each for each in self._context.defaults.subnets if ipv6 or not _is_ipv6(each)]
         if ipv6 and not any(map(_is_ipv6, subnets)):
             subnets.append(_random_subnet())
         wanted = Network(
@@ -110,16 +97,16 @@ class AppsNetwork:
             subnets=tuple(subnets),
         )
         try:
-            await self._engine.create_network(wanted)
+            await self._context.engine.create_network(wanted)
         except EngineRefused as error:
             return await self._made_by_another(error)
-        self._log.info("network of apps made", network=NETWORK, interface=INTERFACE)
+        self._context.log.info("network of apps made", network=NETWORK, interface=INTERFACE)
         return wanted
 
     async def _made_by_another(self, refusal: EngineRefused) -> Network:
         """Return the network that another agent makes just now; NetworkUnfit if none does."""
         for _ in range(LOOKS):
-            found = await self._engine.network(NETWORK)
+            found = await self._context.engine.network(NETWORK)
             if found is not None:
                 return found
             await asyncio.sleep(LOOK_SECONDS)
@@ -131,7 +118,7 @@ class AppsNetwork:
 
     async def _bridge(self) -> Network:
         """Return the engine's default network, or its usual settings if there is none."""
-        found = await self._engine.network(DEFAULT_BRIDGE)
+        found = await self._context.engine.network(DEFAULT_BRIDGE)
         return found or Network(name=DEFAULT_BRIDGE, interface="", reachable=True)
 
     async def check(self) -> None:
@@ -141,11 +128,11 @@ class AppsNetwork:
             EngineError: the network cannot be inspected now.
 
         """
-        if not self._isolated:
+        if not self._context.defaults.isolated:
             return
         faults = await self._faults()
         for fault in sorted(faults - self._logged_faults):
-            self._log.warning("apps are not isolated as they should be", reason=fault)
+            self._context.log.warning("apps are not isolated as they should be", reason=fault)
         self._logged_faults = faults
 
     async def _faults(self) -> set[str]:
@@ -163,7 +150,7 @@ class AppsNetwork:
                 "the engine's `iptables` or `ip-masq` is off: nothing keeps apps from reaching one"
                 " another, or they have no connection to other hosts"
             )
-        if bridge.ipv6 and not filters_ipv6(await self._engine.info()):
+        if bridge.ipv6 and not filters_ipv6(await self._context.engine.info()):
             faults.add(
                 "apps have no IPv6, though the engine's default bridge has: this engine does not"
                 " filter it; Docker 27 does, and older ones with `ip6tables` and `experimental`"
@@ -186,7 +173,7 @@ class AppsNetwork:
             )
         if found.mtu != bridge.mtu:
             faults.add(f"the MTU is {found.mtu}, that of the default bridge {bridge.mtu}; {hint}")
-        missing = [each for each in self._subnets if each not in found.subnets]
+        missing = [each for each in self._context.defaults.subnets if each not in found.subnets]
         if bridge.ipv6 and not found.ipv6:  # logged as a fault of its own
             missing = [each for each in missing if not _is_ipv6(each)]
         if missing:

@@ -5,9 +5,9 @@ import re
 
 import msgspec
 from passlib.hash import sha512_crypt
-from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.spec import password_user
+from agent.apps.context import AgentContext
 from agent.apps.errors import InvalidPassword, NoSuchUser, PasswordProgramFailed
 from agent.engine.errors import (
     CommandTimeout,
@@ -16,7 +16,6 @@ from agent.engine.errors import (
     ObjectNotFound,
 )
 from agent.engine.models import Container
-from agent.engine.protocol import Engine
 from agent.model import App
 
 # In UTF-8. The crypt of an app's image (libxcrypt) hashes no more, so nobody could log in.
@@ -69,14 +68,12 @@ async def hash_password(password: str) -> str:
 class Passwords:
     """Sets and reads the password hash of the user in a container."""
 
-    def __init__(self, *, engine: Engine, default_user: str, log: FilteringBoundLogger) -> None:
-        self._engine = engine
-        self._default_user = default_user
-        self._log = log
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
 
     def user(self, container: Container) -> str:
         """Return the user whose password it is."""
-        return password_user(container.labels, self._default_user)
+        return password_user(container.labels, self._context.defaults.ssh_user)
 
     async def apply(self, container: Container, password: str) -> None:
         """Set a password hash in a running container.
@@ -92,7 +89,7 @@ class Passwords:
         user = self.user(container)
         line = f"{user}:{password}\n".encode()
         try:
-            done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
+            done = await self._context.engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
         except CommandTimeout as error:
             raise NoSuchUser(CHPASSWD_HANGS) from error
         if done.exit_code in NOT_FOUND_EXIT_CODES:
@@ -122,7 +119,7 @@ class Passwords:
 
     async def _has_user(self, container: Container, user: str) -> bool:
         try:
-            known = await self._engine.read_file(container.id, "/etc/passwd")
+            known = await self._context.engine.read_file(container.id, "/etc/passwd")
         except (ObjectNotFound, EngineConflict):
             return False
         return any(line.startswith(f"{user}:".encode()) for line in known.splitlines())
@@ -130,7 +127,7 @@ class Passwords:
     async def _has_chpasswd(self, container: Container) -> bool:
         for place in PROGRAM_DIRECTORIES:
             try:
-                await self._engine.read_file(container.id, f"{place}/chpasswd")
+                await self._context.engine.read_file(container.id, f"{place}/chpasswd")
             except ObjectNotFound:
                 continue
             except EngineRefused:
@@ -155,7 +152,7 @@ class Passwords:
         except (EngineConflict, ObjectNotFound):
             return msgspec.structs.replace(app, password_pending=True)
         except EngineRefused as error:
-            self._log.warning(
+            self._context.log.warning(
                 "password not set: the engine refuses", app=app.name, reason=str(error)
             )
             return msgspec.structs.replace(app, password_pending=True, message=str(error))
@@ -186,7 +183,7 @@ class Passwords:
 
         """
         try:
-            shadow = await self._engine.read_file(container.id, "/etc/shadow")
+            shadow = await self._context.engine.read_file(container.id, "/etc/shadow")
         except (ObjectNotFound, EngineConflict):  # it is missing, or no regular file
             return None
         for line in shadow.decode("utf-8", "replace").splitlines():

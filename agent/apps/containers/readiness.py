@@ -7,12 +7,12 @@ from contextlib import aclosing, suppress
 from enum import Enum, auto
 
 from agent.apps.containers.cpu import wrong_cpu
+from agent.apps.context import AgentContext
 from agent.apps.errors import AppNotRunning, StartFailed
-from agent.apps.health.checker import CheckFailure, HealthChecker
-from agent.apps.health.findings import Finding, Findings
+from agent.apps.health.checker import CheckFailure
+from agent.apps.health.findings import Finding
 from agent.engine.errors import EngineError
 from agent.engine.models import InspectedContainer
-from agent.engine.protocol import Engine
 from agent.model import App, HealthCheck
 
 LOG_TAIL_LINES = 20
@@ -41,20 +41,8 @@ class Readiness:
     One that stays up may take ``healthy_seconds`` to get healthy, and as long as its check needs.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        checker: HealthChecker,
-        findings: Findings,
-        settle_seconds: float,
-        healthy_seconds: float,
-    ) -> None:
-        self._engine = engine
-        self._checker = checker
-        self._findings = findings
-        self._settle_seconds = settle_seconds
-        self._healthy_seconds = healthy_seconds
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
 
     async def wait(
         self,
@@ -75,17 +63,17 @@ class Readiness:
 
         """
         began = time.monotonic()
-        seconds = self._settle_seconds
+        seconds = self._context.defaults.settle_seconds
         if requirement is Requirement.START:
             seconds = min(seconds, START_SECONDS)
         while True:
-            container = await self._engine.inspect(container_id)
+            container = await self._context.engine.inspect(container_id)
             if container.state not in STABLE_STATES or container.restarts > restarts:
                 raise await self._failure(app, container)
             elapsed = time.monotonic() - began
             if elapsed >= seconds and await self._is_healthy(app, container, requirement, elapsed):
                 return
-            if elapsed >= max(seconds, self._healthy_seconds):
+            if elapsed >= max(seconds, self._context.defaults.healthy_seconds):
                 overdue()
             await asyncio.sleep(POLL_SECONDS if elapsed < seconds else SLOW_POLL_SECONDS)
 
@@ -107,7 +95,9 @@ class Readiness:
             return True
         if failure is None:
             return True
-        longest = decided if failure.cannot_run else max(self._healthy_seconds, needed)
+        longest = (
+            decided if failure.cannot_run else max(self._context.defaults.healthy_seconds, needed)
+        )
         if elapsed >= longest:
             raise StartFailed(
                 f"app `{app.name}` does not get healthy within {elapsed:.0f} s: {failure.reason};"
@@ -120,11 +110,11 @@ class Readiness:
         self, app: App, check: HealthCheck, container: InspectedContainer
     ) -> CheckFailure | None:
         try:
-            failure = await self._checker.failure(app, check, container)
+            failure = await self._context.health.checker.failure(app, check, container)
         except AppNotRunning as error:
             return CheckFailure(str(error))
         if failure is None:
-            self._findings.put(container.id, Finding(health="healthy"))
+            self._context.health.findings.put(container.id, Finding(health="healthy"))
         return failure
 
     async def _failure(self, app: App, container: InspectedContainer) -> StartFailed:
@@ -133,7 +123,7 @@ class Readiness:
         if ended.oom_killed:
             reason += f", for want of memory (it has {app.memory} MiB); give it more"
         else:
-            other = await wrong_cpu(self._engine, ended.image_id)
+            other = await wrong_cpu(self._context.engine, ended.image_id)
             reason += f"; {other or 'change its `image`, `command` or `env`'}"
         output = await self._last_lines(ended.id)
         return StartFailed(reason, output=output, exit_code=ended.exit_code)
@@ -143,12 +133,14 @@ class Readiness:
         deadline = time.monotonic() + EXIT_WAIT_SECONDS
         while container.exit_code is None and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS / 2)
-            container = await self._engine.inspect(container.id)
+            container = await self._context.engine.inspect(container.id)
         return container
 
     async def _last_lines(self, container_id: str) -> str:
         kept = b""
-        logs = self._engine.logs(container_id, tail=LOG_TAIL_LINES, since=None, follow=False)
+        logs = self._context.engine.logs(
+            container_id, tail=LOG_TAIL_LINES, since=None, follow=False
+        )
         with suppress(EngineError):
             async with aclosing(logs):
                 async for chunk in logs:

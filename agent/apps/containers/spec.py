@@ -8,19 +8,11 @@ from itertools import chain
 from agent.apps.admission.validation import excerpt
 from agent.apps.app_label import encode_label, engine_bytes
 from agent.apps.containers.data import mounted_volumes
-from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.apps.ownership.labels import NOTE_LABEL, container_labels
-from agent.apps.ownership.ownership import Ownership
-from agent.engine.models import (
-    Container,
-    ContainerSpec,
-    EngineInfo,
-    Image,
-)
-from agent.engine.protocol import Engine
+from agent.engine.models import ContainerSpec, EngineInfo, Image
 from agent.model import App
 
 USER_LABEL = "rollcall.user"
@@ -131,42 +123,3 @@ def unknown_user(image: Image) -> str:
 def stop_seconds(app: App, defaults: AppDefaults) -> int:
     """Return the seconds that an app has to end before it is killed."""
     return defaults.stop_seconds if app.stop_seconds is None else app.stop_seconds
-
-
-class ContainerPlanner:
-    """Plans the containers of apps, and the time that they have to end."""
-
-    def __init__(
-        self, *, engine: Engine, ownership: Ownership, network: AppsNetwork, defaults: AppDefaults
-    ) -> None:
-        self._engine = engine
-        self._ownership = ownership
-        self._network = network
-        self._defaults = defaults
-
-    async def plan(self, app: App, operation: str, *, name: str, image: Image) -> ContainerSpec:
-        """Return the spec of the container that an operation makes for an app; make its network.
-
-        Raises:
-            NetworkUnfit: the network of apps does not isolate them.
-            EngineError: the network cannot be made, or the engine is away.
-
-        """
-        return build_container_spec(
-            app,
-            operation,
-            name=name,
-            image=image,
-            host=await self._engine.info(),
-            agent=self._ownership.agent,
-            network=await self._network.prepare(),
-            defaults=self._defaults,
-        )
-
-    def stop_seconds(self, container: Container, target: App | None = None) -> int:
-        """Return the seconds that a container has to end before it is killed.
-
-        They are those of its app as it is, or as it will be: ``target``.
-        """
-        app = target or self._ownership.app_of(container)
-        return stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds

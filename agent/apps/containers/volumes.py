@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Collection, Mapping
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.data import (
     check_volumes,
@@ -13,14 +12,11 @@ from agent.apps.containers.data import (
     volume_labels,
     volume_name,
 )
-from agent.apps.defaults import AppDefaults
+from agent.apps.context import AgentContext
 from agent.apps.errors import NameTaken
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
-from agent.apps.ownership.ownership import Ownership
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineConflict
 from agent.engine.models import Container, Image
-from agent.engine.protocol import Engine
 from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
 from agent.model import App
 
@@ -32,20 +28,8 @@ class Volumes:
     with the app, and is this agent's.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        ownership: Ownership,
-        defaults: AppDefaults,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
-        self._ownership = ownership
-        self._defaults = defaults
-        self._log = log
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
 
     async def prepare(self, entry: CreateEntry | ReplaceEntry, image: Image) -> App:
         """Create the volumes that the entry's target lacks for this image.
@@ -63,20 +47,20 @@ class Volumes:
         """
         app = entry.target
         volumes = dict(app.volumes) or await self._find(entry.app)
-        for path in data_paths(app, image, self._defaults):
+        for path in data_paths(app, image, self._context.defaults):
             if path not in volumes:
                 volumes[path] = await self._new_name(app.name, path, volumes.values())
         check_volumes(volumes, app.image)
         target = msgspec.structs.replace(app, volumes=volumes)
         missing: dict[str, str] = {
             name: path
-            for path, name in mounted_volumes(target, image, self._defaults).items()
-            if await self._engine.volume_labels(name) is None
+            for path, name in mounted_volumes(target, image, self._context.defaults).items()
+            if await self._context.engine.volume_labels(name) is None
         }
         made = tuple(dict.fromkeys((*entry.new_volumes, *self._journalled(entry), *missing)))
         prepared = msgspec.structs.replace(entry, target=target, new_volumes=made)
-        if prepared != self._repository.entry(entry.app):
-            await self._repository.advance(prepared)
+        if prepared != self._context.repository.entry(entry.app):
+            await self._context.repository.advance(prepared)
         for name, path in missing.items():
             await self._create(name, path, entry)
         return target
@@ -95,11 +79,13 @@ class Volumes:
         gone = [
             f"`{name}` of {path}"
             for path, name in sorted(app.volumes.items())
-            if await self._engine.volume_labels(name) is None
+            if await self._context.engine.volume_labels(name) is None
         ]
         if not gone:
             return ""
-        self._log.warning("volumes of an app are gone, and are made again", app=app.name, of=gone)
+        self._context.log.warning(
+            "volumes of an app are gone, and are made again", app=app.name, of=gone
+        )
         return f"somebody removed its data: the volume {', '.join(gone)} was made again, empty"
 
     async def make(self, entry: ReplaceEntry, volumes: Mapping[str, str]) -> None:
@@ -108,18 +94,20 @@ class Volumes:
             await self._create(name, path, entry)
 
     async def _create(self, name: str, path: str, entry: CreateEntry | ReplaceEntry) -> None:
-        labels = volume_labels(entry.app, path, agent=self._ownership.agent, operation=entry.id)
-        await self._engine.create_volume(name, labels)
+        labels = volume_labels(
+            entry.app, path, agent=self._context.ownership.agent, operation=entry.id
+        )
+        await self._context.engine.create_volume(name, labels)
         # The engine returns an existing volume, if somebody else made it first.
-        seen = await self._engine.volume_labels(name)
+        seen = await self._context.engine.volume_labels(name)
         if seen is not None:
             self._check_ours(name, seen, entry.app)
 
     async def _find(self, app: str) -> dict[str, str]:
         """Return the volumes, by path, that a deleted app of this name has left."""
-        found = await self._engine.volumes(label=f"{APP_LABEL}={app}")
+        found = await self._context.engine.volumes(label=f"{APP_LABEL}={app}")
         ours = {name: each for name, each in found.items() if self._is_ours(each, app)}
-        kept = self._repository.kept_data(app)
+        kept = self._context.repository.kept_data(app)
         volumes = {path: name for path, name in kept.items() if name in ours}
         for name, labels in sorted(ours.items()):
             path = labels.get(PATH_LABEL)
@@ -129,14 +117,14 @@ class Volumes:
 
     async def ours(self, app: str, volumes: Mapping[str, str]) -> dict[str, str]:
         """Return those of these volumes, by path, that are the app's and this agent's."""
-        found = await self._engine.volumes(label=f"{APP_LABEL}={app}")
+        found = await self._context.engine.volumes(label=f"{APP_LABEL}={app}")
         ours = {
             path: name
             for path, name in volumes.items()
             if name in found and self._is_ours(found[name], app)
         }
         for path in volumes.keys() - ours.keys():
-            self._log.warning(
+            self._context.log.warning(
                 "volume not used: it is not the agent's", app=app, path=path, volume=volumes[path]
             )
         return ours
@@ -144,7 +132,7 @@ class Volumes:
     async def _new_name(self, app: str, path: str, taken: Collection[str]) -> str:
         for name in (volume_name(app), volume_name(app, path)):
             if name not in taken:
-                labels = await self._engine.volume_labels(name)
+                labels = await self._context.engine.volume_labels(name)
                 if labels is None:
                     return name
                 self._check_ours(name, labels, app)
@@ -156,14 +144,14 @@ class Volumes:
         )
 
     def _is_ours(self, labels: Mapping[str, str], app: str) -> bool:
-        return labels.get(APP_LABEL) == app and self._ownership.owns_volume(labels)
+        return labels.get(APP_LABEL) == app and self._context.ownership.owns_volume(labels)
 
     def _check_ours(self, name: str, labels: Mapping[str, str], app: str) -> None:
         if self._is_ours(labels, app):
             return
-        agent = labels.get(AGENT_LABEL, self._ownership.agent)
+        agent = labels.get(AGENT_LABEL, self._context.ownership.agent)
         whose, else_run = "that is not the agent's", ""
-        if agent != self._ownership.agent:
+        if agent != self._context.ownership.agent:
             whose = f"of another agent, whose identity is `{agent}`"
             command = f"rollcall-agent adopt {shlex.quote(agent)}"
             else_run = f", or run `{command}` if no other agent uses it"
@@ -177,7 +165,7 @@ class Volumes:
 
         Data that was kept from before belongs to an app only once its creation has succeeded.
         """
-        unfinished = self._repository.entry(app.name)
+        unfinished = self._context.repository.entry(app.name)
         own = {} if isinstance(unfinished, CreateEntry) or app.failed else dict(app.volumes)
         if isinstance(unfinished, CreateEntry | ReplaceEntry):
             target, made = unfinished.target, unfinished.new_volumes
@@ -189,7 +177,7 @@ class Volumes:
 
         With them go those that an unfinished operation made.
         """
-        unfinished = self._repository.entry(app.name)
+        unfinished = self._context.repository.entry(app.name)
         made = unfinished.new_volumes if isinstance(unfinished, ReplaceEntry) else ()
         return tuple(dict.fromkeys((*owned.values(), *made)))
 
@@ -204,14 +192,16 @@ class Volumes:
         """
         conflicts = list[EngineConflict]()
         for name in names:
-            labels = await self._engine.volume_labels(name)
+            labels = await self._context.engine.volume_labels(name)
             if labels is None:
                 continue
             if not self._is_ours(labels, app):
-                self._log.warning("volume not removed: it is not the agent's", app=app, volume=name)
+                self._context.log.warning(
+                    "volume not removed: it is not the agent's", app=app, volume=name
+                )
                 continue
             try:
-                await self._engine.remove_volume(name)
+                await self._context.engine.remove_volume(name)
             except EngineConflict as error:
                 conflicts.append(error)
         if conflicts:
@@ -227,23 +217,23 @@ class Volumes:
 
     def _journalled(self, entry: JournalEntry) -> tuple[str, ...]:
         """Return the names of the volumes that an operation makes, as the journal has them."""
-        latest = self._repository.entry(entry.app)
+        latest = self._context.repository.entry(entry.app)
         if isinstance(latest, CreateEntry | ReplaceEntry) and latest.id == entry.id:
             return latest.new_volumes
         return ()
 
     async def _undo(self, entry: JournalEntry, name: str) -> None:
-        labels = await self._engine.volume_labels(name)
+        labels = await self._context.engine.volume_labels(name)
         # Somebody else may have made a volume of this name first.
         if labels is None or labels.get(OPERATION_LABEL) != entry.id:
             return
         try:
             await self.remove(entry.app, [name])
         except EngineConflict as error:
-            self._log.warning(
+            self._context.log.warning(
                 "new volume not removed: it is in use", app=entry.app, reason=str(error)
             )
 
     async def users(self, names: Collection[str]) -> list[Container]:
         """List the containers, running or not, that use one of these volumes."""
-        return [user for name in names for user in await self._engine.volume_users(name)]
+        return [user for name in names for user in await self._context.engine.volume_users(name)]

@@ -35,12 +35,10 @@ class HealthChecker:
     checks at most, so that slow ones do not hold up those of other apps.
     """
 
-    def __init__(
-        self, *, engine: Engine, http: HttpProbe, holders: Callable[[str], str] = lambda _: ""
-    ) -> None:
-        self._holders = holders
+    def __init__(self, engine: Engine, holders: Callable[[str], str] = lambda _: "") -> None:
         self._engine = engine
-        self._http = http
+        self._holders = holders
+        self.http = HttpProbe()
         self._turns = Turns(MOST_CHECKS)
 
     async def failure(
@@ -78,7 +76,7 @@ class HealthChecker:
         address = (await self._engine.inspect(container.id)).ports.get(port)
         if address is None:
             return f"the container engine does not publish port {port}"
-        return await self._http.failure(address, port, path, seconds=check.timeout_seconds)
+        return await self.http.failure(address, port, path, seconds=check.timeout_seconds)
 
     async def _command_failure(
         self, check: HealthCheck, container: Container

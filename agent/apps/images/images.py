@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from structlog.typing import FilteringBoundLogger
-
+from agent.apps.admission.disk import DiskGuard
+from agent.apps.context import AgentContext
 from agent.apps.images.pulled import ImageUse, PulledImages
+from agent.apps.images.remover import UnneededImages
 from agent.engine.errors import ImageNotFound, ImageServerUnavailable, ImageUnavailable
 from agent.engine.models import Image, PullProgress
-from agent.engine.protocol import Engine
 from agent.model import PullPolicy
 
 T = TypeVar("T")
@@ -45,15 +45,13 @@ def _may_be_unknown(here: Image, error: ImageUnavailable) -> bool:
 
 
 class AppImages:
-    """The images of apps. ``use`` keeps an image from being removed."""
+    """The images of apps. ``use`` keeps an image from being removed, until ``unneeded`` may."""
 
-    def __init__(
-        self, *, engine: Engine, pulled: PulledImages, use: ImageUse, log: FilteringBoundLogger
-    ) -> None:
-        self.use = use
-        self._engine = engine
-        self._pulled = pulled
-        self._log = log
+    def __init__(self, context: AgentContext, guard: DiskGuard) -> None:
+        self.use = ImageUse()
+        self.pulled = PulledImages(context)
+        self.unneeded = UnneededImages(context, self.use, guard)
+        self._context = context
         self._pulls: dict[str, _Pull] = {}
 
     async def with_fetched(
@@ -74,7 +72,9 @@ class AppImages:
                 async with self.use.needed(image.id):
                     return await create(image)
             except ImageUnavailable as error:
-                self._log.warning("image gone, fetched again", image=reference, reason=str(error))
+                self._context.log.warning(
+                    "image gone, fetched again", image=reference, reason=str(error)
+                )
             image = await fetch()
             async with self.use.needed(image.id):
                 return await create(image)
@@ -99,7 +99,7 @@ class AppImages:
             DiskFull: there is no space for it.
 
         """
-        here = await self._engine.image(reference)
+        here = await self._context.engine.image(reference)
         if here is not None and (here.local or (policy == "missing" and not must_pull)):
             return here
         # No server has images by their id alone.
@@ -113,7 +113,7 @@ class AppImages:
                 raise type(error)(
                     f"the image `{reference}` cannot be had: {error}{hint}"
                 ) from error
-            self._log.warning(
+            self._context.log.warning(
                 "image not pulled, the one on this host is used", image=reference, reason=str(error)
             )
             return here
@@ -138,7 +138,7 @@ class AppImages:
             DiskFull: there is no space for it.
 
         """
-        here = await self._engine.image(image_id)
+        here = await self._context.engine.image(image_id)
         if here is not None:
             return here
         gone = f"the image that the app ran ({image_id}) is not on this host any more"
@@ -179,7 +179,7 @@ class AppImages:
 
     async def present(self, reference: str) -> Image:
         """Return an image that is on this host; ImageUnavailable when it is not."""
-        image = await self._engine.image(reference)
+        image = await self._context.engine.image(reference)
         if image is None:
             raise ImageUnavailable(f"the image `{reference}` is not on this host")
         return image
@@ -187,7 +187,7 @@ class AppImages:
     async def _pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         pull = self._pulls.get(reference)
         if pull is None:
-            pull = self._pulls[reference] = _Pull(self._pulled, reference)
+            pull = self._pulls[reference] = _Pull(self.pulled, reference)
         try:
             pull.add(progress)
             await asyncio.shield(pull.task)

@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from agent.apps.repository.repository import AppRepository
+from agent.apps.context import AgentContext
 from agent.engine.errors import EngineError, EngineRefused, PullTimeout
 from agent.engine.logins import full_reference
 from agent.engine.models import Image, ListedImage, PullProgress
-from agent.engine.protocol import Engine
 from agent.state.history import Pull
 from agent.state.store import StoreError
 
@@ -28,15 +27,11 @@ class PulledImages:
 
     Each pull waits for its turn, and is written down before it is begun. After one that broke off,
     because it was cancelled or took too long, or the agent was killed, ``finish_broken_off``
-    finds out what it brought. ``clock`` returns Unix time.
+    finds out what it brought.
     """
 
-    def __init__(
-        self, *, engine: Engine, repository: AppRepository, clock: Callable[[], float]
-    ) -> None:
-        self._engine = engine
-        self._records = repository.pulls
-        self._clock = clock
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
         self._places = asyncio.Semaphore(MOST_PULLS)
         self._running: dict[str, Pull] = {}
         # When this process ceased to wait for pulls whose outcome it does not know, by reference.
@@ -49,14 +44,14 @@ class PulledImages:
 
     async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         await self._finish_former(reference)
-        now = self._clock()
-        images = {image.id: image.tags for image in await self._engine.images()}
+        now = self._context.clock()
+        images = {image.id: image.tags for image in await self._context.engine.images()}
         pull = Pull(reference=reference, began_at=now, alive_at=now, images=images)
         self._running[reference] = pull
         self._given_up_at.pop(reference, None)
         renewal = asyncio.create_task(self._renew(pull), name=f"pull of {reference}")
         try:
-            await self._records.begin(pull)
+            await self._context.repository.pulls.begin(pull)
             await self._pull(pull, progress)
         finally:
             renewal.cancel()
@@ -65,32 +60,32 @@ class PulledImages:
 
     async def _pull(self, pull: Pull, progress: Callable[[PullProgress], None]) -> None:
         try:
-            await self._engine.pull(pull.reference, progress)
+            await self._context.engine.pull(pull.reference, progress)
         except (PullTimeout, asyncio.CancelledError):
-            self._given_up_at[pull.reference] = self._clock()
+            self._given_up_at[pull.reference] = self._context.clock()
             raise
         except EngineRefused:
-            await self._records.end(pull, None, frozenset())
+            await self._context.repository.pulls.end(pull, None, frozenset())
             raise
-        await self._end(pull, await self._engine.image(pull.reference))
+        await self._end(pull, await self._context.engine.image(pull.reference))
 
     async def _renew(self, pull: Pull) -> None:
         while True:
             await asyncio.sleep(RENEWAL_SECONDS)
             with suppress(StoreError, EngineError):  # what was written before still holds
-                await self._records.renew(pull, self._clock())
+                await self._context.repository.pulls.renew(pull, self._context.clock())
 
     async def _end(self, pull: Pull, image: Image | None) -> None:
         """Write the end of a pull; note the image that it brought if it was not here before."""
-        ours = self._records.images
+        ours = self._context.repository.pulls.images
         if image is None or (image.id in pull.images and image.id not in ours):
-            await self._records.end(pull, None, frozenset())
+            await self._context.repository.pulls.end(pull, None, frozenset())
             return
         new = image.tags - pull.images.get(image.id, frozenset())
         # Somebody else may have tagged the image while it was pulled.
         full = full_reference(pull.reference)
         tags = frozenset(each for each in new if full_reference(each) == full)
-        await self._records.end(pull, image.id, tags)
+        await self._context.repository.pulls.end(pull, image.id, tags)
 
     async def finish_broken_off(self) -> None:
         """Record the images of pulls that broke off after the engine had carried them out.
@@ -99,18 +94,18 @@ class PulledImages:
             EngineError, StoreError: it is to be called again later.
 
         """
-        for reference in list(self._records.begun):
+        for reference in list(self._context.repository.pulls.begun):
             await self._finish_former(reference)
 
     async def _finish_former(self, reference: str) -> None:
-        pull = self._records.begun.get(reference)
+        pull = self._context.repository.pulls.begun.get(reference)
         if pull is None or reference in self._running:
             return
-        image = await self._engine.image(reference)
+        image = await self._context.engine.image(reference)
         if image is not None and await self._was_carried_out(pull):
             await self._end(pull, image)
-        elif self._clock() - pull.alive_at > LATE_SECONDS:
-            await self._records.end(pull, None, frozenset())
+        elif self._context.clock() - pull.alive_at > LATE_SECONDS:
+            await self._context.repository.pulls.end(pull, None, frozenset())
         else:
             return
         self._given_up_at.pop(reference, None)
@@ -121,7 +116,7 @@ class PulledImages:
         A pull of somebody else has the same event, so it counts only if it ended while the agent
         waited for its own, or at once afterwards, and is the only event of the image.
         """
-        events = await self._engine.image_events(pull.reference, since=pull.began_at)
+        events = await self._context.engine.image_events(pull.reference, since=pull.began_at)
         if [event.action for event in events] != ["pull"]:
             return False
         waited_until = self._given_up_at.get(pull.reference, pull.alive_at + RENEWAL_SECONDS)

@@ -1,17 +1,15 @@
-"""The operations on an app, one class for each."""
+"""The operations on an app, as functions of the host."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 
-from agent.apps.operations.create import CreateOperation
-from agent.apps.operations.export import ExportOperation
-from agent.apps.operations.labels import LabelsOperation
-from agent.apps.operations.lifecycle import DeleteOperation, StartOperation, StopOperation
-from agent.apps.operations.password import PasswordOperation
-from agent.apps.operations.rebuild import RebuildOperation
-from agent.apps.operations.restore import RestoreOperation
-from agent.apps.operations.rollback import RollbackOperation
-from agent.apps.operations.update import UpdateOperation
+from agent.apps.host import Host
+from agent.apps.operations.create import recover_create
+from agent.apps.operations.export import recover_export
+from agent.apps.operations.lifecycle import recover_delete, recover_start, recover_stop
+from agent.apps.operations.password import recover_password
+from agent.apps.operations.rebuild import recover_replacement
+from agent.apps.operations.update import recover_limits
 from agent.apps.runner.runner import Recover
 from agent.journal import (
     CreateEntry,
@@ -27,32 +25,16 @@ from agent.journal import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operations:
-    """All operations."""
-
-    create: CreateOperation
-    update: UpdateOperation
-    rebuild: RebuildOperation
-    rollback: RollbackOperation
-    start: StartOperation
-    stop: StopOperation
-    delete: DeleteOperation
-    labels: LabelsOperation
-    password: PasswordOperation
-    export: ExportOperation
-    restore: RestoreOperation
-
-    def recover(self) -> Mapping[type[Entry], Recover]:
-        """Return what finishes or undoes an operation that broke off, by the type of its entry."""
-        return {
-            CreateEntry: self.create.recover,
-            ReplaceEntry: self.rebuild.recover,
-            ReplacedEntry: self.rebuild.recover,
-            LimitsEntry: self.update.recover,
-            StartEntry: self.start.recover,
-            StopEntry: self.stop.recover,
-            DeleteEntry: self.delete.recover,
-            PasswordEntry: self.password.recover,
-            ExportEntry: self.export.recover,
-        }
+def recoveries(host: Host) -> Mapping[type[Entry], Recover]:
+    """Return what finishes or undoes an operation that broke off, by the type of its entry."""
+    return {
+        CreateEntry: partial(recover_create, host),
+        ReplaceEntry: partial(recover_replacement, host),
+        ReplacedEntry: partial(recover_replacement, host),
+        LimitsEntry: partial(recover_limits, host),
+        StartEntry: partial(recover_start, host),
+        StopEntry: partial(recover_stop, host),
+        DeleteEntry: partial(recover_delete, host),
+        PasswordEntry: partial(recover_password, host),
+        ExportEntry: partial(recover_export, host),
+    }

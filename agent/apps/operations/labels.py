@@ -1,4 +1,4 @@
-"""Adding and removing labels of an app."""
+"""Adding and removing labels of an app: in one step, so there is no entry in the journal."""
 
 import msgspec
 
@@ -9,43 +9,37 @@ from agent.apps.admission.validation import (
     excerpt,
 )
 from agent.apps.app_label import check_label_size
-from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import InvalidApp, LabelNotFound
-from agent.apps.repository.repository import AppRepository
+from agent.apps.host import Host
 from agent.apps.runner.job import Job
 from agent.model import App
 
 
-class LabelsOperation:
-    """Changes the labels of an app: in one step, so there is no entry in the journal."""
+async def add_label(host: Host, job: Job, label: str) -> None:
+    """Add a label, unless the app has it; InvalidLabel, InvalidApp, PortForbidden."""
+    check_label(label)
+    app = host.context.repository.get(job.app)
+    if job.picked_ports_only:
+        check_target_port(label, app)
+    if label in app.labels:
+        return
+    if len(app.labels) >= MAX_APP_LABELS:
+        raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
+    check_label_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
+    await _put(host, job, app, (*app.labels, label))
 
-    def __init__(self, *, repository: AppRepository, containers: ContainerManager) -> None:
-        self._repository = repository
-        self._containers = containers
 
-    async def add(self, job: Job, label: str) -> None:
-        """Add a label, unless the app has it; InvalidLabel, InvalidApp, PortForbidden."""
-        check_label(label)
-        app = self._repository.get(job.app)
-        if job.picked_ports_only:
-            check_target_port(label, app)
-        if label in app.labels:
-            return
-        if len(app.labels) >= MAX_APP_LABELS:
-            raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
-        check_label_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
-        await self._put(job, app, (*app.labels, label))
+async def remove_label(host: Host, job: Job, label: str) -> None:
+    """Remove a label; InvalidLabel, LabelNotFound."""
+    check_label(label)
+    app = host.context.repository.get(job.app)
+    if label not in app.labels:
+        raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
+    await _put(host, job, app, tuple(each for each in app.labels if each != label))
 
-    async def remove(self, job: Job, label: str) -> None:
-        """Remove a label; InvalidLabel, LabelNotFound."""
-        check_label(label)
-        app = self._repository.get(job.app)
-        if label not in app.labels:
-            raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
-        await self._put(job, app, tuple(each for each in app.labels if each != label))
 
-    async def _put(self, job: Job, app: App, labels: tuple[str, ...]) -> None:
-        # The response is the record, which needs the engine; without it nothing is changed.
-        await self._containers.current(app)
-        changed = msgspec.structs.replace(app, labels=labels)
-        await self._repository.put(changed, outcome_of=job.header)
+async def _put(host: Host, job: Job, app: App, labels: tuple[str, ...]) -> None:
+    # The response is the record, which needs the engine; without it nothing is changed.
+    await host.containers.current(app)
+    changed = msgspec.structs.replace(app, labels=labels)
+    await host.context.repository.put(changed, outcome_of=job.header)

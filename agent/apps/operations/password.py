@@ -2,100 +2,87 @@
 
 import msgspec
 
-from agent.apps.containers.manager import ContainerManager
-from agent.apps.containers.passwords import Passwords, check_password, hash_password
+from agent.apps.containers.passwords import check_password, hash_password
 from agent.apps.errors import AppNotRunning, NoSuchUser
-from agent.apps.repository.repository import AppRepository
+from agent.apps.host import Host
 from agent.apps.runner.job import Job
 from agent.journal import PasswordEntry
 from agent.model import App
 
 
-class PasswordOperation:
-    """Sets a password: now, or when a stopped app starts."""
+async def set_password(host: Host, job: Job, password: str) -> None:
+    """Set the password of the app's user; it is pending where the engine refuses that now.
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        containers: ContainerManager,
-        passwords: Passwords,
-        min_length: int,
-    ) -> None:
-        self._repository = repository
-        self._containers = containers
-        self._passwords = passwords
-        self._min_length = min_length
+    Raises:
+        InvalidPassword: the text cannot be a password.
+        NoSuchUser: the image has no such user, or no program that sets passwords.
+        AppNotRunning: the app is paused, or between two starts.
 
-    async def run(self, job: Job, password: str) -> None:
-        """Set the password of the app's user; it is pending where the engine refuses that now.
-
-        Raises:
-            InvalidPassword: the text cannot be a password.
-            NoSuchUser: the image has no such user, or no program that sets passwords.
-            AppNotRunning: the app is paused, or between two starts.
-
-        """
-        app = self._repository.get(job.app)
-        check_password(password, min_length=self._min_length)
-        container = await self._containers.current(app)
-        if container is not None and container.state in ("paused", "restarting"):
-            raise AppNotRunning(
-                f"app `{app.name}` is {container.state}; start or stop it, then set the password"
-            )
-        running = container is not None and container.state == "running"
-        if container is not None and not running:
-            await self._passwords.check_settable(container)
-        target = msgspec.structs.replace(
-            app,
-            password=await hash_password(password),
-            password_pending=not running,
-            # It was the reason for which the earlier one is pending.
-            message=None if app.password_pending else app.message,
+    """
+    app = host.context.repository.get(job.app)
+    check_password(password, min_length=host.context.defaults.password_min)
+    container = await host.containers.current(app)
+    if container is not None and container.state in ("paused", "restarting"):
+        raise AppNotRunning(
+            f"app `{app.name}` is {container.state}; start or stop it, then set the password"
         )
-        entry = PasswordEntry(header=job.header, before=app, target=target)
-        await job.commit(entry)
-        await self._carry_out(entry, answers=not job.header.background)
+    running = container is not None and container.state == "running"
+    if container is not None and not running:
+        await host.passwords.check_settable(container)
+    target = msgspec.structs.replace(
+        app,
+        password=await hash_password(password),
+        password_pending=not running,
+        # It was the reason for which the earlier one is pending.
+        message=None if app.password_pending else app.message,
+    )
+    entry = PasswordEntry(header=job.header, before=app, target=target)
+    await job.commit(entry)
+    await _carry_out(host, entry, answers=not job.header.background)
 
-    async def recover(self, _job: Job, entry: PasswordEntry) -> None:
-        """Set the password in a running container; else leave it for the next start.
 
-        Raises:
-            NoSuchUser: the app is as it was, and its ``message`` has the reason.
+async def recover_password(host: Host, _job: Job, entry: PasswordEntry) -> None:
+    """Set the password in a running container; else leave it for the next start.
 
-        """
-        await self._carry_out(entry, answers=False)
+    Raises:
+        NoSuchUser: the app is as it was, and its ``message`` has the reason.
 
-    async def _carry_out(self, entry: PasswordEntry, *, answers: bool) -> None:
-        """Set the password; ``answers`` says that somebody gets the error in the response."""
-        try:
-            app = await self._set(entry.target)
-        except NoSuchUser as error:
-            message = entry.before.message if answers else str(error)
-            before = msgspec.structs.replace(entry.before, message=message)
-            await self._repository.finish(entry, before, error=error)
-            raise
-        await self._repository.finish(entry, app)
+    """
+    await _carry_out(host, entry, answers=False)
 
-    async def _set(self, app: App) -> App:
-        container = await self._containers.current(app)
-        if container is None or container.state != "running":
-            return msgspec.structs.replace(app, password_pending=True)
-        return await self._passwords.set_pending(app, container)
 
-    async def apply_pending(self, job: Job) -> None:
-        """Set the password that waits for the app to run, after somebody else has started it."""
-        app = self._repository.get(job.app)
-        container = await self._containers.current(app)
-        if not app.password_pending or container is None or container.state != "running":
-            return
-        dropped = None
-        try:
-            after = await self._passwords.set_pending(app, container)
-        except NoSuchUser as error:
-            dropped = error
-            after = await self._passwords.drop(app, container, error)
-        if not after.password_pending:
-            await self._repository.put(after, outcome_of=job.header, error=dropped)
-        elif after != app:
-            await self._repository.put(after)
+async def _carry_out(host: Host, entry: PasswordEntry, *, answers: bool) -> None:
+    """Set the password; ``answers`` says that somebody gets the error in the response."""
+    try:
+        app = await _set(host, entry.target)
+    except NoSuchUser as error:
+        message = entry.before.message if answers else str(error)
+        before = msgspec.structs.replace(entry.before, message=message)
+        await host.context.repository.finish(entry, before, error=error)
+        raise
+    await host.context.repository.finish(entry, app)
+
+
+async def _set(host: Host, app: App) -> App:
+    container = await host.containers.current(app)
+    if container is None or container.state != "running":
+        return msgspec.structs.replace(app, password_pending=True)
+    return await host.passwords.set_pending(app, container)
+
+
+async def apply_pending(host: Host, job: Job) -> None:
+    """Set the password that waits for the app to run, after somebody else has started it."""
+    app = host.context.repository.get(job.app)
+    container = await host.containers.current(app)
+    if not app.password_pending or container is None or container.state != "running":
+        return
+    dropped = None
+    try:
+        after = await host.passwords.set_pending(app, container)
+    except NoSuchUser as error:
+        dropped = error
+        after = await host.passwords.drop(app, container, error)
+    if not after.password_pending:
+        await host.context.repository.put(after, outcome_of=job.header, error=dropped)
+    elif after != app:
+        await host.context.repository.put(after)

@@ -1,16 +1,18 @@
-"""Replacing an app's container by another, so that one of the two always remains."""
+"""Replacing an app's container by another, so that one of the two always remains.
+
+The new container is made beside the old one; the old one is stopped, and the new one started and
+watched until it has settled. A replacement that breaks off before that is undone, one that breaks
+off later is finished. The type of its entry in the journal says which.
+"""
 
 from functools import partial
 
 import msgspec
 
-from agent.apps.admission.admission import Admission
-from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.readiness import Requirement
-from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError
-from agent.apps.images.images import AppImages
-from agent.apps.repository.repository import AppRepository
+from agent.apps.host import Host
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, Image
@@ -18,168 +20,153 @@ from agent.journal import ReplacedEntry, ReplaceEntry
 from agent.model import App, is_left_down, not_started
 
 
-class RebuildOperation:
-    """Pulls an app's image and replaces its container, also for other operations.
+async def rebuild(host: Host, job: Job) -> None:
+    """Pull the app's image and replace its container.
 
-    The new container is made beside the old one; the old one is stopped, and the new one started
-    and watched until it has settled. A replacement that breaks off before that is undone, one that
-    breaks off later is finished. The type of its entry in the journal says which.
+    Raises:
+        ImageNotAllowed, DiskFull: the app is as it was.
+        AppError, EngineError: as of ``replace_container``.
+
     """
+    app = msgspec.structs.replace(host.context.repository.get(job.app), down=None)
+    await host.admission.check_image(app.image)
+    await host.admission.check_disk()
+    await replace_container(host, job, app, await host.containers.current(app), must_pull=True)
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        admission: Admission,
-        images: AppImages,
-        containers: ContainerManager,
-        starter: ContainerStarter,
-    ) -> None:
-        self._repository = repository
-        self._admission = admission
-        self._images = images
-        self._containers = containers
-        self._starter = starter
 
-    async def run(self, job: Job) -> None:
-        """Pull the app's image and replace its container.
+async def recreate(host: Host, job: Job, target: App) -> None:
+    """Make a container for an app that has none; errors as of ``replace_container``."""
+    await host.admission.check_disk()
+    await replace_container(host, job, target, None, must_pull=False)
 
-        Raises:
-            ImageNotAllowed, DiskFull: the app is as it was.
-            AppError, EngineError: as of ``replace``.
 
-        """
-        app = msgspec.structs.replace(self._repository.get(job.app), down=None)
-        await self._admission.check_image(app.image)
-        await self._admission.check_disk()
-        await self.replace(job, app, await self._containers.current(app), must_pull=True)
+async def replace_container(
+    host: Host, job: Job, target: App, container: Container | None, *, must_pull: bool
+) -> None:
+    """Replace an app's present container, None if it is gone, by one made from ``target``.
 
-    async def recreate(self, job: Job, target: App) -> None:
-        """Make a container for an app that has none; errors as of ``replace``."""
-        await self._admission.check_disk()
-        await self.replace(job, target, None, must_pull=False)
+    The new one has the image that the target names by its id, unless that is None, or with
+    ``must_pull`` a newer version.
 
-    async def replace(
-        self, job: Job, target: App, container: Container | None, *, must_pull: bool
-    ) -> None:
-        """Replace an app's present container, None if it is gone, by one made from ``target``.
+    Raises:
+        ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
+            app is as it was, and runs if it did.
+        EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
-        The new one has the image that the target names by its id, unless that is None, or with
-        ``must_pull`` a newer version.
+    """
+    before = host.context.repository.get(job.app)
+    entry = ReplaceEntry(
+        header=job.header,
+        before=before,
+        target=target,
+        was_running=container is not None and container.state in UP_STATES,
+    )
+    await job.commit(entry)
+    try:
+        replaced = await _swap(host, job, entry, must_pull=must_pull)
+    except (AppError, EngineRefused) as error:
+        await _undo(host, entry, error)
+        raise
+    await _clean_up(host, replaced)
 
-        Raises:
-            ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
-                app is as it was, and runs if it did.
-            EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
-        """
-        before = self._repository.get(job.app)
-        entry = ReplaceEntry(
-            header=job.header,
-            before=before,
-            target=target,
-            was_running=container is not None and container.state in UP_STATES,
+async def _swap(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
+    before = entry.before
+    # The name of an app has no capital letters, so no other app has this one.
+    name = f"{entry.app}.NEXT-{entry.id[:8]}"
+    target, container_id = await host.images.with_fetched(
+        entry.target.image,
+        fetch=partial(_image, host, job, entry, must_pull=must_pull),
+        create=partial(host.containers.create, entry, name=name),
+    )
+    old = await host.containers.current(before)
+    if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
+        # A pull may have taken long, and what is stopped now could not be started again.
+        await host.admission.check_disk()
+        # Who gives an app more time to end means the end of this container, too.
+        await host.containers.stop(old, target)
+    if target.desired == "running" and (entry.was_running or not is_left_down(target)):
+        requirement = _requirement(entry, old)
+        app = await host.containers.start(
+            target,
+            container_id,
+            set_password=True,
+            requirement=requirement,
+            overdue=job.end_if_asked,
         )
-        await job.commit(entry)
-        try:
-            replaced = await self._swap(job, entry, must_pull=must_pull)
-        except (AppError, EngineRefused) as error:
-            await self._undo(entry, error)
-            raise
-        await self._clean_up(replaced)
-
-    async def _swap(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
-        before = entry.before
-        # The name of an app has no capital letters, so no other app has this one.
-        name = f"{entry.app}.NEXT-{entry.id[:8]}"
-        target, container_id = await self._images.with_fetched(
-            entry.target.image,
-            fetch=partial(self._image, job, entry, must_pull=must_pull),
-            create=partial(self._containers.create, entry, name=name),
-        )
-        old = await self._containers.current(before)
-        if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
-            # A pull may have taken long, and what is stopped now could not be started again.
-            await self._admission.check_disk()
-            # Who gives an app more time to end means the end of this container, too.
-            await self._containers.stop(old, target)
-        if target.desired == "running" and (entry.was_running or not is_left_down(target)):
-            requirement = _requirement(entry, old)
-            app = await self._starter.start(
-                target,
-                container_id,
-                set_password=True,
-                requirement=requirement,
-                overdue=job.end_if_asked,
-            )
-        else:
-            app = msgspec.structs.replace(
-                target,
-                container_id=container_id,
-                password_pending=target.password is not None,
-                failed=False,
-                message=None,
-            )
-        replaced = ReplacedEntry(
-            header=entry.header,
-            target=app,
+    else:
+        app = msgspec.structs.replace(
+            target,
             container_id=container_id,
-            old_container_id=before.container_id,
+            password_pending=target.password is not None,
+            failed=False,
+            message=None,
         )
-        await self._repository.advance(replaced)
-        return replaced
+    replaced = ReplacedEntry(
+        header=entry.header,
+        target=app,
+        container_id=container_id,
+        old_container_id=before.container_id,
+    )
+    await host.context.repository.advance(replaced)
+    return replaced
 
-    async def _image(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> Image:
-        """Return the image to use: a new version only for a new reference, or if it must be."""
-        target = entry.target
-        with job.pulling() as progress:
-            if must_pull or target.image_id is None:
-                return await self._images.fetch(
-                    target.image, policy=target.pull, must_pull=must_pull, progress=progress
-                )
-            return await self._images.of_version(
-                target.image,
-                target.image_id,
-                digest=target.image_digest,
-                policy=target.pull,
-                progress=progress,
+
+async def _image(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> Image:
+    """Return the image to use: a new version only for a new reference, or if it must be."""
+    target = entry.target
+    with job.pulling() as progress:
+        if must_pull or target.image_id is None:
+            return await host.images.fetch(
+                target.image, policy=target.pull, must_pull=must_pull, progress=progress
             )
+        return await host.images.of_version(
+            target.image,
+            target.image_id,
+            digest=target.image_digest,
+            policy=target.pull,
+            progress=progress,
+        )
 
-    async def _clean_up(self, entry: ReplacedEntry) -> None:
-        # An old container that the engine fails to remove does not matter to the app.
-        unremoved = None
-        if entry.old_container_id is not None:
-            unremoved = await self._containers.remove_or_stop(entry.old_container_id)
-        # If another container holds the name, the sweeper warns of it and tries again.
-        await self._containers.rename(entry.container_id, entry.app)
-        await self._containers.remove_volumes(entry.app, entry.old_volumes)
-        await self._repository.finish(entry, entry.target, undone=unremoved, kept_data={})
 
-    async def _undo(self, entry: ReplaceEntry, error: Exception) -> None:
-        # A new container that the engine fails to remove must not keep the old one from running.
-        await self._containers.undo_or_stop(entry)
-        before = msgspec.structs.replace(entry.before, message=str(error))
-        if entry.was_running:
-            before = await self._restart(before)
-        await self._repository.finish(entry, before, undone=entry.id, error=error)
+async def _clean_up(host: Host, entry: ReplacedEntry) -> None:
+    # An old container that the engine fails to remove does not matter to the app.
+    unremoved = None
+    if entry.old_container_id is not None:
+        unremoved = await host.containers.remove_or_stop(entry.old_container_id)
+    # If another container holds the name, the sweeper warns of it and tries again.
+    await host.containers.rename(entry.container_id, entry.app)
+    await host.containers.remove_volumes(entry.app, entry.old_volumes)
+    await host.context.repository.finish(entry, entry.target, undone=unremoved, kept_data={})
 
-    async def _restart(self, app: App) -> App:
-        """Start the old container, if it is down; return the app as it is then."""
-        old = await self._containers.current(app)
-        if old is not None and old.state not in UP_STATES:
-            try:
-                await self._starter.start(app, old.id, set_password=False)
-            except (AppError, EngineRefused) as error:
-                message = f"{app.message}; the old container could not be started again: {error}"
-                return not_started(msgspec.structs.replace(app, message=message), error)
-        return app
 
-    async def recover(self, _job: Job, entry: ReplaceEntry | ReplacedEntry) -> None:
-        """Finish a replacement whose new container is the app's, and undo any other."""
-        if isinstance(entry, ReplacedEntry):
-            await self._clean_up(entry)
-        else:
-            await self._undo(entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
+async def _undo(host: Host, entry: ReplaceEntry, error: Exception) -> None:
+    # A new container that the engine fails to remove must not keep the old one from running.
+    await host.containers.undo_or_stop(entry)
+    before = msgspec.structs.replace(entry.before, message=str(error))
+    if entry.was_running:
+        before = await _restart(host, before)
+    await host.context.repository.finish(entry, before, undone=entry.id, error=error)
+
+
+async def _restart(host: Host, app: App) -> App:
+    """Start the old container, if it is down; return the app as it is then."""
+    old = await host.containers.current(app)
+    if old is not None and old.state not in UP_STATES:
+        try:
+            await host.containers.start(app, old.id, set_password=False)
+        except (AppError, EngineRefused) as error:
+            message = f"{app.message}; the old container could not be started again: {error}"
+            return not_started(msgspec.structs.replace(app, message=message), error)
+    return app
+
+
+async def recover_replacement(host: Host, _job: Job, entry: ReplaceEntry | ReplacedEntry) -> None:
+    """Finish a replacement whose new container is the app's, and undo any other."""
+    if isinstance(entry, ReplacedEntry):
+        await _clean_up(host, entry)
+    else:
+        await _undo(host, entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
 
 
 def _requirement(entry: ReplaceEntry, old: Container | None) -> Requirement:

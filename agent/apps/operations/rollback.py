@@ -1,9 +1,11 @@
-"""Bringing an app back to one of its revisions."""
+"""Bringing an app back to one of its revisions, which makes a new revision.
+
+The container is replaced only if that takes another one, or if it is gone. Data, labels and
+password stay. An operation that breaks off is recovered as the update that it is.
+"""
 
 import msgspec
 
-from agent.apps.admission.admission import Admission
-from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import (
     InvalidApp,
     NoRevisionBefore,
@@ -11,100 +13,79 @@ from agent.apps.errors import (
     RevisionNotFound,
     RollbackRefused,
 )
-from agent.apps.images.images import AppImages
-from agent.apps.operations.update import UpdateOperation, kinds_of_change
-from agent.apps.repository.repository import AppRepository
+from agent.apps.host import Host
+from agent.apps.operations.update import apply_changes, kinds_of_change
 from agent.apps.runner.job import Job
 from agent.engine.models import InspectedContainer
 from agent.model import App, FieldKind, spec_values
 from agent.state.history import MOST_REVISIONS, Revision
 
 
-class RollbackOperation:
-    """Restores the fields and the image of a revision, which makes a new revision.
+async def rollback(host: Host, job: Job, *, number: int | None) -> None:
+    """Bring an app back to the revision of this number, None for the one before the present.
 
-    The container is replaced only if that takes another one, or if it is gone. Data, labels and
-    password stay. An operation that breaks off is recovered as the update that it is.
+    Raises:
+        RevisionNotFound, NoRevisionBefore: there is none.
+        RollbackRefused: the host or the settings do not allow it any more.
+        PortForbidden: the key may not give the app the ports of the revision.
+        MemoryInUse, AppError, EngineError: as of an update. The app is as it was.
+
     """
-
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        admission: Admission,
-        images: AppImages,
-        containers: ContainerManager,
-        update: UpdateOperation,
-    ) -> None:
-        self._repository = repository
-        self._admission = admission
-        self._images = images
-        self._containers = containers
-        self._update = update
-
-    async def run(self, job: Job, *, number: int | None) -> None:
-        """Bring an app back to the revision of this number, None for the one before the present.
-
-        Raises:
-            RevisionNotFound, NoRevisionBefore: there is none.
-            RollbackRefused: the host or the settings do not allow it any more.
-            PortForbidden: the key may not give the app the ports of the revision.
-            MemoryInUse, AppError, EngineError: as of an update. The app is as it was.
-
-        """
-        app = self._repository.get(job.app)
-        revision = await self._revision(app, number)
-        job.header = msgspec.structs.replace(
-            job.header, revision=revision.revision, reason=f"back to revision {revision.revision}"
+    app = host.context.repository.get(job.app)
+    revision = await _revision(host, app, number)
+    job.header = msgspec.structs.replace(
+        job.header, revision=revision.revision, reason=f"back to revision {revision.revision}"
+    )
+    # The image must not be removed to make room on the disk.
+    async with host.images.use.needed(revision.image_id or revision.image):
+        container = await host.containers.current(app)
+        kinds = _kinds(app, revision, container)
+        if not kinds:
+            return
+        if FieldKind.REPLACING in kinds:
+            await host.admission.check_disk()
+        # No await between checking the ports and writing them, or another operation could
+        # take them.
+        target = await _target(
+            host, app, revision, container, picked_ports_only=job.picked_ports_only
         )
-        # The image must not be removed to make room on the disk.
-        async with self._images.use.needed(revision.image_id or revision.image):
-            container = await self._containers.current(app)
-            kinds = _kinds(app, revision, container)
-            if not kinds:
-                return
-            if FieldKind.REPLACING in kinds:
-                await self._admission.check_disk()
-            # No await between checking the ports and writing them, or another operation could
-            # take them.
-            target = await self._target(
-                app, revision, container, picked_ports_only=job.picked_ports_only
-            )
-            await self._update.carry_out(job, target, container, kinds)
+        await apply_changes(host, job, target, container, kinds)
 
-    async def _revision(self, app: App, number: int | None) -> Revision:
-        kept = f"GET /v1/apps/{app.name}/history lists those that are kept"
-        if number is None:
-            present = app.revision or 0
-            before = [
-                each for each in self._repository.revisions.numbers(app.name) if each < present
-            ]
-            if not before:
-                raise NoRevisionBefore(f"app `{app.name}` has no revision before this one; {kept}")
-            number = before[-1]
-        for revision in await self._repository.store.revisions(app.name):
-            if revision.revision == number:
-                return revision
-        raise RevisionNotFound(
-            f"app `{app.name}` has no revision {number}; {kept}, the last {MOST_REVISIONS}"
+
+async def _revision(host: Host, app: App, number: int | None) -> Revision:
+    kept = f"GET /v1/apps/{app.name}/history lists those that are kept"
+    if number is None:
+        present = app.revision or 0
+        before = [
+            each for each in host.context.repository.revisions.numbers(app.name) if each < present
+        ]
+        if not before:
+            raise NoRevisionBefore(f"app `{app.name}` has no revision before this one; {kept}")
+        number = before[-1]
+    for revision in await host.context.repository.store.revisions(app.name):
+        if revision.revision == number:
+            return revision
+    raise RevisionNotFound(
+        f"app `{app.name}` has no revision {number}; {kept}, the last {MOST_REVISIONS}"
+    )
+
+
+async def _target(
+    host: Host,
+    app: App,
+    revision: Revision,
+    container: InspectedContainer | None,
+    *,
+    picked_ports_only: bool,
+) -> App:
+    try:
+        return await host.admission.rolled_back_app(
+            app, revision, container=container, picked_ports_only=picked_ports_only
         )
-
-    async def _target(
-        self,
-        app: App,
-        revision: Revision,
-        container: InspectedContainer | None,
-        *,
-        picked_ports_only: bool,
-    ) -> App:
-        try:
-            return await self._admission.rolled_back_app(
-                app, revision, container=container, picked_ports_only=picked_ports_only
-            )
-        except PortInUse as error:
-            raise _refused(app, revision, f"{error.fact}; free that port") from error
-        except InvalidApp as error:
-            raise _refused(app, revision, str(error)) from error
+    except PortInUse as error:
+        raise _refused(app, revision, f"{error.fact}; free that port") from error
+    except InvalidApp as error:
+        raise _refused(app, revision, str(error)) from error
 
 
 def _refused(app: App, revision: Revision, reason: str) -> RollbackRefused:

@@ -4,14 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
-from agent.apps.admission.admission import Admission
 from agent.apps.admission.validation import check_changes
-from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import MemoryInUse
-from agent.apps.operations.rebuild import RebuildOperation
-from agent.apps.repository.repository import AppRepository
+from agent.apps.host import Host
+from agent.apps.operations.rebuild import replace_container
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import MIB, InspectedContainer
@@ -38,118 +36,107 @@ def kinds_of_change(
     return kinds
 
 
-class UpdateOperation:
-    """Changes fields of an app, as their kinds ask for."""
+async def update(host: Host, job: Job, changes: AppChanges) -> None:
+    """Change fields of an app.
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        admission: Admission,
-        containers: ContainerManager,
-        rebuild: RebuildOperation,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._repository = repository
-        self._admission = admission
-        self._containers = containers
-        self._rebuild = rebuild
-        self._log = log
+    Raises:
+        InvalidApp, MemoryInUse: the app is as it was.
+        AppError, EngineError: as of a rebuild, if a field needs another container.
 
-    async def run(self, job: Job, changes: AppChanges) -> None:
-        """Change fields of an app.
+    """
+    app = host.context.repository.get(job.app)
+    check_changes(changes)
+    changes = with_whole_env(changes, app.env)
+    check_changes(changes)  # with the other variables, the environment may be too large
+    container = await host.containers.current(app)
+    kinds = kinds_of_change(given_values(changes), app, container)
+    if not kinds:
+        return
+    replaces = container is not None and FieldKind.REPLACING in kinds
+    if replaces:
+        await host.admission.check_disk()
+    # No await between checking the ports and writing them, or another operation could
+    # take them.
+    target = await host.admission.changed_app(
+        app, changes, container=container, picked_ports_only=job.picked_ports_only
+    )
+    if container is not None and replaces and target.image == app.image:
+        target = with_image(target, container.image_id)
+    if container is None:
+        # The next container is made from it.
+        await host.context.repository.put(target, outcome_of=job.header)
+    else:
+        await apply_changes(host, job, target, container, kinds)
 
-        Raises:
-            InvalidApp, MemoryInUse: the app is as it was.
-            AppError, EngineError: as of a rebuild, if a field needs another container.
 
-        """
-        app = self._repository.get(job.app)
-        check_changes(changes)
-        changes = with_whole_env(changes, app.env)
-        check_changes(changes)  # with the other variables, the environment may be too large
-        container = await self._containers.current(app)
-        kinds = kinds_of_change(given_values(changes), app, container)
-        if not kinds:
-            return
-        replaces = container is not None and FieldKind.REPLACING in kinds
-        if replaces:
-            await self._admission.check_disk()
-        # No await between checking the ports and writing them, or another operation could
-        # take them.
-        target = await self._admission.changed_app(
-            app, changes, container=container, picked_ports_only=job.picked_ports_only
+async def apply_changes(
+    host: Host,
+    job: Job,
+    target: App,
+    container: InspectedContainer | None,
+    kinds: Collection[FieldKind],
+) -> None:
+    """Bring an app to ``target``, as the kinds of change require; errors as of ``run``.
+
+    One without a container gets another.
+    """
+    if container is None or FieldKind.REPLACING in kinds:
+        await replace_container(host, job, target, container, must_pull=False)
+    elif FieldKind.LIVE in kinds:
+        await _limit(host, job, host.context.repository.get(job.app), target, container)
+    else:
+        await host.context.repository.put(target, outcome_of=job.header)
+
+
+async def _limit(
+    host: Host, job: Job, app: App, target: App, container: InspectedContainer
+) -> None:
+    # Others may have changed the limit of the container, or removed it: it is 0 then.
+    is_less = not container.memory or target.memory < container.memory
+    if is_less and container.state in UP_STATES:
+        await _check_memory(host, target, container.id)
+    entry = LimitsEntry(
+        header=job.header,
+        before=app,
+        target=target,
+        container_id=container.id,
+        cpu=container.cpu,
+        memory=container.memory,
+    )
+    await job.commit(entry)
+    await recover_limits(host, job, entry)
+
+
+async def _check_memory(host: Host, target: App, container_id: str) -> None:
+    used = await host.containers.used_memory(container_id)
+    if used is not None and used > target.memory * MIB:
+        raise MemoryInUse(
+            f"app `{target.name}` uses {used // MIB} MiB now and would be killed"
+            f" with {target.memory} MiB; stop it first, or leave it more"
         )
-        if container is not None and replaces and target.image == app.image:
-            target = with_image(target, container.image_id)
-        if container is None:
-            # The next container is made from it.
-            await self._repository.put(target, outcome_of=job.header)
-        else:
-            await self.carry_out(job, target, container, kinds)
 
-    async def carry_out(
-        self,
-        job: Job,
-        target: App,
-        container: InspectedContainer | None,
-        kinds: Collection[FieldKind],
-    ) -> None:
-        """Bring an app to ``target``, as the kinds of change require; errors as of ``run``.
 
-        One without a container gets another.
-        """
-        if container is None or FieldKind.REPLACING in kinds:
-            await self._rebuild.replace(job, target, container, must_pull=False)
-        elif FieldKind.LIVE in kinds:
-            await self._limit(job, self._repository.get(job.app), target, container)
-        else:
-            await self._repository.put(target, outcome_of=job.header)
+async def recover_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
+    """Set the new limits; if the engine refuses, those that the container had. MemoryInUse."""
+    try:
+        await host.containers.limit(entry.container_id, entry.target)
+    except EngineRefused as error:
+        await _put_back(host, entry)
+        await host.context.repository.finish(entry, entry.before, error=error)
+        raise MemoryInUse(
+            f"the limits cannot be changed at present: {error}; stop the app first"
+        ) from error
+    target = entry.target
+    message = target.message if target.password_pending else None
+    await host.context.repository.finish(entry, msgspec.structs.replace(target, message=message))
 
-    async def _limit(self, job: Job, app: App, target: App, container: InspectedContainer) -> None:
-        # Others may have changed the limit of the container, or removed it: it is 0 then.
-        is_less = not container.memory or target.memory < container.memory
-        if is_less and container.state in UP_STATES:
-            await self._check_memory(target, container.id)
-        entry = LimitsEntry(
-            header=job.header,
-            before=app,
-            target=target,
-            container_id=container.id,
-            cpu=container.cpu,
-            memory=container.memory,
-        )
-        await job.commit(entry)
-        await self.recover(job, entry)
 
-    async def _check_memory(self, target: App, container_id: str) -> None:
-        used = await self._containers.used_memory(container_id)
-        if used is not None and used > target.memory * MIB:
-            raise MemoryInUse(
-                f"app `{target.name}` uses {used // MIB} MiB now and would be killed"
-                f" with {target.memory} MiB; stop it first, or leave it more"
-            )
-
-    async def recover(self, _job: Job, entry: LimitsEntry) -> None:
-        """Set the new limits; if the engine refuses, those that the container had. MemoryInUse."""
-        try:
-            await self._containers.limit(entry.container_id, entry.target)
-        except EngineRefused as error:
-            await self._put_back(entry)
-            await self._repository.finish(entry, entry.before, error=error)
-            raise MemoryInUse(
-                f"the limits cannot be changed at present: {error}; stop the app first"
-            ) from error
-        target = entry.target
-        message = target.message if target.password_pending else None
-        await self._repository.finish(entry, msgspec.structs.replace(target, message=message))
-
-    async def _put_back(self, entry: LimitsEntry) -> None:
-        before = entry.before
-        limits = msgspec.structs.replace(
-            before, cpu=entry.cpu or before.cpu, memory=entry.memory or before.memory
-        )
-        try:
-            await self._containers.limit(entry.container_id, limits)
-        except EngineRefused as error:  # an engine that refuses both has kept the limits
-            self._log.debug("limits not put back", app=entry.app, reason=str(error))
+async def _put_back(host: Host, entry: LimitsEntry) -> None:
+    before = entry.before
+    limits = msgspec.structs.replace(
+        before, cpu=entry.cpu or before.cpu, memory=entry.memory or before.memory
+    )
+    try:
+        await host.containers.limit(entry.container_id, limits)
+    except EngineRefused as error:  # an engine that refuses both has kept the limits
+        host.context.log.debug("limits not put back", app=entry.app, reason=str(error))

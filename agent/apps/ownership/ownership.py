@@ -34,7 +34,6 @@ class Ownership:
 
     def __init__(
         self,
-        *,
         engine: Engine,
         repository: AppRepository,
         identity: Identity,
@@ -50,12 +49,12 @@ class Ownership:
         self._marks = Marks(engine)
         # Called when other foreign containers or volumes are there than before.
         self.listeners: list[Callable[[], None]] = []
+        # Called when `rollcall-agent adopt` has added to the identities.
+        self.adopted: list[Callable[[], None]] = []
 
     def copied(self, engine: Engine, repository: AppRepository) -> "Ownership":
         """Return what is known now, for a dry run with its own engine and repository."""
-        copy = Ownership(
-            engine=engine, repository=repository, identity=self._identity, log=self._log
-        )
+        copy = Ownership(engine, repository, self._identity, self._log)
         copy._adopted, copy._own = self._adopted, self._own
         return copy
 
@@ -64,15 +63,15 @@ class Ownership:
         """The identity that is written on what this agent makes."""
         return self._identity.id
 
-    def has_adopted(self) -> bool:
-        """Read the identities again; return whether there are more than before."""
+    async def guard(self) -> None:
+        """Remove the claims that others make on this agent's identities; EngineError."""
         before = self._identity.all
         self._identity.refresh()
-        return self._identity.all != before
-
-    async def withdraw_claims(self) -> list[str]:
-        """Remove the claims of other agents on what is ours; return who made them. EngineError."""
-        return await withdraw_claims(self._engine, self._own, names=self._identity.own)
+        if self._identity.all != before:
+            for listener in self.adopted:
+                listener()
+        for agent in await withdraw_claims(self._engine, self._own, names=self._identity.own):
+            self._log.warning("claim of another agent withdrawn", agent=agent)
 
     async def containers(self) -> list[Container]:
         """List this agent's containers of apps; note those of others, and what others adopted."""

@@ -3,14 +3,11 @@
 from collections.abc import Collection, Iterable
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
 from agent.apps.admission.validation import APP_NAME
-from agent.apps.containers.manager import UP_STATES, ContainerManager
-from agent.apps.containers.passwords import Passwords
-from agent.apps.defaults import AppDefaults
+from agent.apps.containers.containers import UP_STATES
+from agent.apps.host import Host
 from agent.apps.ownership.labels import APP_LABEL
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineRefused, ObjectNotFound
 from agent.engine.models import Container
 from agent.model import FIELD_KINDS, App, FieldKind
@@ -21,36 +18,24 @@ METADATA_FIELDS = tuple(field for field, kind in FIELD_KINDS.items() if kind is 
 class Adoption:
     """Reads apps from this agent's containers, which are not changed."""
 
-    def __init__(
-        self,
-        *,
-        containers: ContainerManager,
-        repository: AppRepository,
-        passwords: Passwords,
-        defaults: AppDefaults,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._containers = containers
-        self._repository = repository
-        self._passwords = passwords
-        self._defaults = defaults
-        self._log = log
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._not_read: set[str] = set()
 
     async def adopt(self) -> bool:
         """Put the apps of all containers into a new database; return False for any other."""
-        if self._repository.adopted:
+        if self._host.context.repository.adopted:
             return False
         found: dict[str, App] = {}
-        for container in in_order(await self._containers.ownership.containers()):
+        for container in in_order(await self._host.context.ownership.containers()):
             name = container.labels[APP_LABEL]
-            if name not in found and self._repository.find(name) is None:
+            if name not in found and self._host.context.repository.find(name) is None:
                 app = await self._read(container)
                 if app is not None:
                     found[name] = app
-        await self._repository.adopt(list(found.values()))
+        await self._host.context.repository.adopt(list(found.values()))
         for name in found:
-            self._log.warning("app read from its container", app=name)
+            self._host.context.log.warning("app read from its container", app=name)
         return True
 
     async def take_back(self, container: Container, existing: Collection[str]) -> bool:
@@ -63,7 +48,7 @@ class Adoption:
             app, and than a replacement of its container.
 
         """
-        repository, name = self._repository, container.labels[APP_LABEL]
+        repository, name = self._host.context.repository, container.labels[APP_LABEL]
         known = repository.find(name)
         if not _is_named_after_app(container, unknown=known is None):
             return False
@@ -78,7 +63,7 @@ class Adoption:
             password = app.password or known.password
             app = msgspec.structs.replace(app, **metadata, labels=known.labels, password=password)
         await repository.put(app)
-        self._log.warning("app read from its container", app=name)
+        self._host.context.log.warning("app read from its container", app=name)
         return True
 
     async def _read(self, container: Container) -> App | None:
@@ -86,12 +71,12 @@ class Adoption:
         if not APP_NAME.fullmatch(name):
             return None
         try:
-            seen = await self._containers.inspect(container)
-            app = await self._containers.read_app(
+            seen = await self._host.containers.inspect(container)
+            app = await self._host.containers.read_app(
                 seen,
                 name=name,
-                cpu=seen.cpu or self._defaults.cpu,
-                memory=seen.memory or self._defaults.memory,
+                cpu=seen.cpu or self._host.context.defaults.cpu,
+                memory=seen.memory or self._host.context.defaults.memory,
                 desired="running" if seen.state in UP_STATES else "stopped",
                 container_id=seen.id,
                 image_id=seen.image_id,
@@ -102,12 +87,12 @@ class Adoption:
         except (msgspec.MsgspecError, EngineRefused) as error:
             if container.id not in self._not_read:  # each sweep tries again
                 self._not_read.add(container.id)
-                self._log.warning("container not read", app=name, reason=str(error))
+                self._host.context.log.warning("container not read", app=name, reason=str(error))
             return None
 
     async def _with_password(self, app: App, container: Container) -> App:
         try:
-            held = await self._passwords.read_hash(container)
+            held = await self._host.passwords.read_hash(container)
         except EngineRefused as error:
             message = f"its password is not known, set it again: {error}"
             return msgspec.structs.replace(app, message=message)

@@ -4,12 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from structlog.typing import FilteringBoundLogger
-
-from agent.apps.containers.commands import ContainerCommands
-from agent.apps.health.runs import Runs
+from agent.apps.host import Host
 from agent.apps.observer import ContainerObserver
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineError
 from agent.engine.models import Container, ContainerEvent
 from agent.state.events import Event
@@ -29,18 +25,9 @@ PAUSE_SECONDS = 0.2
 class EngineEvents(ContainerObserver):
     """Records events of the engine in groups, so that no operation has to wait."""
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        commands: ContainerCommands,
-        runs: Runs,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._repository = repository
-        self._commands = commands
-        self._runs = runs
-        self._log = log
+    def __init__(self, host: Host) -> None:
+        self._context = host.context
+        self._calls = host.containers.calls
         self._waiting = deque[Event](maxlen=MAX_WAITING)
         self._writer: asyncio.Task[None] | None = None
 
@@ -49,11 +36,11 @@ class EngineEvents(ContainerObserver):
 
     def happened(self, event: ContainerEvent) -> None:
         """Record an event of the container that an app has now."""
-        app = self._repository.find(event.app)
+        app = self._context.repository.find(event.app)
         if app is None or app.container_id != event.container_id or event.action not in RECORDED:
             return
-        self._runs.happened(event)
-        if self._commands.is_own_event(event.container_id, event.action, event.time):
+        self._context.health.runs.happened(event)
+        if self._calls.caused(event.container_id, event.action, event.time):
             return
         self._waiting.append(
             Event(
@@ -78,9 +65,9 @@ class EngineEvents(ContainerObserver):
         events = list(self._waiting)
         self._waiting.clear()
         try:
-            await self._repository.store.record(events)
+            await self._context.repository.store.record(events)
         except (StoreError, EngineError) as error:
-            self._log.warning("events not recorded", events=len(events), reason=str(error))
+            self._context.log.warning("events not recorded", events=len(events), reason=str(error))
 
     async def close(self) -> None:
         """Record what is left."""

@@ -1,16 +1,15 @@
 """Inspecting containers, since the engine's list may show an earlier state of them."""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
-from agent.apps.health.runs import Runs
+from agent.apps.context import AgentContext
 from agent.apps.observer import ContainerObserver
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineError, ObjectNotFound
 from agent.engine.models import Container, ContainerEvent
-from agent.engine.protocol import Engine
 
 # Those without an event are inspected in turn, so many in each round at most.
 ROUND_SECONDS = 60.0
@@ -49,17 +48,10 @@ class Inspector(ContainerObserver):
     """
 
     def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        runs: Runs,
-        monotonic: Callable[[], float],
+        self, context: AgentContext, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.autostarting: dict[str, bool] = {}
-        self._engine = engine
-        self._repository = repository
-        self._runs = runs
+        self._context = context
         # Called when a list was wrong.
         self.listeners: list[Callable[[], None]] = []
         self._monotonic = monotonic
@@ -90,7 +82,7 @@ class Inspector(ContainerObserver):
         """Inspect what is due, and wait for that for a moment; ``containers`` are all, by id."""
         if self._task is not None and not self._task.done():
             return
-        apps = {app.container_id: app.name for app in self._repository.existing()}
+        apps = {app.container_id: app.name for app in self._context.repository.existing()}
         self._keep([each for each in containers if each in apps])
         due = [(containers[each], apps[each]) for each in self._due()]
         if due:
@@ -137,13 +129,13 @@ class Inspector(ContainerObserver):
             suspect.pause = min(2 * suspect.pause, MAX_PAUSE_SECONDS)
         try:
             async with self._slots:
-                seen = await self._engine.inspect(listed.id)
+                seen = await self._context.engine.inspect(listed.id)
         except ObjectNotFound:
             return False
         except EngineError:  # it is inspected again
             self._suspects.setdefault(listed.id, _Suspect(due=now + FIRST_PAUSE_SECONDS))
             return False
-        self._runs.inspected(app, seen)
+        self._context.health.runs.inspected(app, seen)
         self._inspected_at[listed.id] = now
         self.autostarting[listed.id] = seen.autostart
         agrees = (seen.state, seen.networks) == (listed.state, listed.networks)

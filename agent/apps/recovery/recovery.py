@@ -6,16 +6,15 @@ request long after the agent has given it up.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from structlog.typing import FilteringBoundLogger
-
-from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.containers import UP_STATES
+from agent.apps.host import Host
 from agent.apps.observer import ContainerObserver
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.recovery.adoption import Adoption, in_order
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, ContainerEvent
@@ -33,7 +32,7 @@ TURN_SECONDS = 2.0
 class RetrySchedule:
     """When to try each entry of the journal again: after 1 s at first, doubling to 60 s."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._next: dict[str, tuple[float, float]] = {}
 
@@ -67,22 +66,13 @@ class JournalRecovery:
     """Recovers the operations that broke off, side by side.
 
     One that takes long keeps neither the others nor the other apps waiting: it goes on by itself.
-    ``sweep_data`` removes containers that only served to read data; the journal has none of these.
     ``on_end`` is called whenever a recovery has ended: it may have failed.
     """
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        runner: OperationRunner,
-        sweep_data: Callable[[], Awaitable[None]],
-        schedule: RetrySchedule,
-    ) -> None:
-        self._repository = repository
+    def __init__(self, host: Host, runner: OperationRunner) -> None:
+        self._host = host
         self._runner = runner
-        self._sweep_data = sweep_data
-        self.schedule = schedule
+        self.schedule = RetrySchedule()
         self._turns = asyncio.Semaphore(MAX_RECOVERIES)
         self._recoveries: dict[str, asyncio.Task[None]] = {}
         self.on_end: Callable[[], None] = lambda: None
@@ -90,7 +80,7 @@ class JournalRecovery:
     def _unfinished(self) -> list[JournalEntry]:
         return [
             entry
-            for entry in self._repository.entries()
+            for entry in self._host.context.repository.entries()
             if self._is_idle(entry) and entry.id not in self._recoveries
         ]
 
@@ -118,13 +108,13 @@ class JournalRecovery:
         begun = [self._begin(entry) for entry in due]
         if begun:
             await asyncio.wait(begun, timeout=TURN_SECONDS)
-        self.schedule.keep({entry.id for entry in self._repository.entries()})
+        self.schedule.keep({entry.id for entry in self._host.context.repository.entries()})
         return True
 
     async def sweep_data(self) -> None:
         """Remove the containers that only served to read data, and that nobody uses any more."""
         with suppress(EngineRefused):  # it is tried again the next time
-            await self._sweep_data()
+            await self._host.data.sweep()
 
     def _begin(self, entry: JournalEntry) -> asyncio.Task[None]:
         task = asyncio.create_task(self._recover(entry), name=f"recovery of {entry.app}")
@@ -140,7 +130,7 @@ class JournalRecovery:
     async def _recover(self, entry: JournalEntry) -> None:
         async with self._turns:
             # Since it was listed, a request may have recovered it and gone on.
-            unfinished = self._is_idle(entry) and entry in self._repository.entries()
+            unfinished = self._is_idle(entry) and entry in self._host.context.repository.entries()
             if not unfinished or not self.schedule.is_due(entry.id):
                 return
             repeated = self.schedule.begin(entry.id)
@@ -165,20 +155,11 @@ class JournalRecovery:
 class Sweeper:
     """Handles the labelled containers that belong to no app."""
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        runner: OperationRunner,
-        containers: ContainerManager,
-        adoption: Adoption,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._repository = repository
+    def __init__(self, host: Host, runner: OperationRunner) -> None:
+        self.adoption = Adoption(host)
+        self._context = host.context
+        self._containers = host.containers
         self._runner = runner
-        self._containers = containers
-        self.adoption = adoption
-        self._log = log
         self._logged: set[tuple[str, str]] = set()
 
     async def sweep(self, containers: Collection[Container]) -> bool:
@@ -190,7 +171,7 @@ class Sweeper:
         """
         existing, found = {container.id for container in containers}, False
         for container in in_order(containers):
-            orphan = self._containers.ownership.is_orphan(container)
+            orphan = self._context.ownership.is_orphan(container)
             if self._is_stray(container):
                 found = True
                 await (self._remove(container) if orphan else self._take_back(container, existing))
@@ -198,7 +179,7 @@ class Sweeper:
 
     def _is_stray(self, container: Container) -> bool:
         name = container.labels[APP_LABEL]
-        app = self._repository.find(name)
+        app = self._context.repository.find(name)
         idle = not self._runner.is_busy(name)
         return idle and (app is None or app.container_id != container.id)
 
@@ -219,7 +200,7 @@ class Sweeper:
 
     async def rename(self, containers: Mapping[str, Container]) -> None:
         """Rename containers to their apps: another one held the name when they were made."""
-        for app in self._repository.existing():
+        for app in self._context.repository.existing():
             container = containers.get(app.container_id or "")
             idle = not self._runner.is_busy(app.name)
             if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
@@ -241,23 +222,18 @@ class Sweeper:
 
     def _warn(self, event: str, container: Container, **fields: str) -> None:
         app = container.labels.get(APP_LABEL)
-        self._log.warning(event, app=app, container=container.name, **fields)
+        self._context.log.warning(event, app=app, container=container.name, **fields)
 
 
 class Reconciler:
     """Does what is due when the engine is found, and at intervals."""
 
     def __init__(
-        self,
-        *,
-        containers: ContainerManager,
-        journal: JournalRecovery,
-        sweeper: Sweeper,
-        observers: Sequence[ContainerObserver],
+        self, host: Host, runner: OperationRunner, observers: Sequence[ContainerObserver]
     ) -> None:
-        self._containers = containers
-        self.journal = journal
-        self._sweeper = sweeper
+        self.journal = JournalRecovery(host, runner)
+        self._sweeper = Sweeper(host, runner)
+        self._ownership = host.context.ownership
         self._observers = observers
 
     def is_due(self) -> bool:
@@ -294,14 +270,13 @@ class Reconciler:
             raise
 
     async def _reconcile(self) -> None:
-        ownership = self._containers.ownership
-        listed = await ownership.containers()  # without the engine, nothing can be recovered
+        listed = await self._ownership.containers()  # without the engine, nothing can be recovered
         # Mostly there is nothing to do, and the list is as the containers are now.
         adopted = await self._sweeper.adoption.adopt()
         if await self.journal.recover() or adopted:
-            listed = await ownership.containers()
+            listed = await self._ownership.containers()
         if await self._sweeper.sweep(listed):
-            listed = await ownership.containers()
+            listed = await self._ownership.containers()
         containers = {container.id: container for container in listed}
         await self._sweeper.rename(containers)
         refused = list[EngineRefused]()

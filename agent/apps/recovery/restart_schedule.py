@@ -1,12 +1,15 @@
 """The schedule of starts without a request, with pauses that double."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from time import monotonic
 
 from agent.apps.errors import AppBusy
+from agent.apps.host import Host
 from agent.apps.observer import ContainerObserver
-from agent.apps.runner.job import Work
+from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.journal import OperationKind
 from agent.model import App
@@ -95,9 +98,12 @@ class RestartSchedule:
 class ScheduledObserver(ContainerObserver):
     """Acts on apps on a schedule, and looks again at those that were busy when their job ends."""
 
-    def __init__(self, runner: OperationRunner, schedule: RestartSchedule) -> None:
+    def __init__(
+        self, host: Host, runner: OperationRunner, *, longest: float = MAX_PAUSE_SECONDS
+    ) -> None:
+        self._host = host
         self._runner = runner
-        self._schedule = schedule
+        self._schedule = RestartSchedule(monotonic, longest=longest)
         self._waiting: set[str] = set()
         self._busy: set[str] = set()
 
@@ -109,17 +115,19 @@ class ScheduledObserver(ContainerObserver):
         """Return the seconds until it is to act on an app, ``most`` at most."""
         return self._schedule.seconds_to_next(self._waiting, most)
 
-    def _begin(self, apps: Iterable[App]) -> list[App]:
-        """Begin to look at apps; return those that are not busy."""
-        by_name = {app.name: app for app in apps}
+    def _begin(self) -> list[App]:
+        """Begin to look at the apps; return those that are not busy."""
+        by_name = {app.name: app for app in self._host.context.repository.existing()}
         self._schedule.keep(by_name)
         self._waiting = set()
         self._busy = {name for name in by_name if self._runner.is_busy(name)}
         return [app for name, app in by_name.items() if name not in self._busy]
 
-    async def _attempt(self, name: str, operation: OperationKind, work: Work) -> None:
+    async def _attempt(
+        self, name: str, operation: OperationKind, work: Callable[[Host, Job], Awaitable[None]]
+    ) -> None:
         """Begin an operation of an app in the background."""
         self._schedule.attempted(name)
         self._busy.add(name)
         with suppress(AppBusy):
-            await self._runner.start(name, operation, AGENT, work)
+            await self._runner.start(name, operation, AGENT, partial(work, self._host))

@@ -1,17 +1,14 @@
 """Watches the engine: its events, and whether it is there."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from structlog.typing import FilteringBoundLogger
-
+from agent.apps.context import AgentContext
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.recovery.recovery import Reconciler
 from agent.engine.errors import EngineError, EngineUnavailable
 from agent.engine.models import ContainerEvent
-from agent.engine.protocol import Engine
 from agent.state.store import StoreError
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -72,21 +69,10 @@ class EngineWatcher:
     apps and containers are reconciled after each connection, and once a minute.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        reconciler: Reconciler,
-        on_change: Callable[[], None],
-        clock: Callable[[], float],
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._engine = engine
+    def __init__(self, context: AgentContext, reconciler: Reconciler) -> None:
+        self._context = context
         self._reconciler = reconciler
         reconciler.journal.on_end = self.look_again
-        self._on_change = on_change
-        self._clock = clock
-        self._log = log
         self.state = EngineState()
         self._unsupported_limits: tuple[str, ...] = ()
         self._reachable: bool | None = None
@@ -124,26 +110,28 @@ class EngineWatcher:
         self._wake.set()
 
     async def _follow_events(self) -> None:
-        pause, read = FIRST_PAUSE_SECONDS, ReadEvents(self._clock())
+        pause, read = FIRST_PAUSE_SECONDS, ReadEvents(self._context.clock())
         while True:
             try:
-                info = await self._engine.info()
+                info = await self._context.engine.info()
                 self.state.version = info.version
                 self._unsupported_limits = info.unsupported_limits
                 self._set_reachable()
                 self._wake.set()
-                async with aclosing(self._engine.events(APP_LABEL, since=read.since)) as events:
+                async with aclosing(
+                    self._context.engine.events(APP_LABEL, since=read.since)
+                ) as events:
                     async for event in events:
                         pause = FIRST_PAUSE_SECONDS
                         if read.is_new(event):
                             self._happened(event)
             except EngineError as error:
                 if not isinstance(error, EngineUnavailable):
-                    read.skip(self._clock())
+                    read.skip(self._context.clock())
                 self._set_unreachable(error)
             except Exception as error:
-                read.skip(self._clock())
-                self._log.error("reading the engine's events failed", exc_info=error)
+                read.skip(self._context.clock())
+                self._context.log.error("reading the engine's events failed", exc_info=error)
             self._reconciler.engine_gone()
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -152,7 +140,7 @@ class EngineWatcher:
         self._reconciler.happened(event)
         if event.action in STATE_CHANGES:
             self._look_now_and_later()
-        self._on_change()
+        self._context.on_change()
 
     def _look_now_and_later(self) -> None:
         self._wake.set()
@@ -170,12 +158,12 @@ class EngineWatcher:
         self.state.problem = None
         if self._reachable:
             return
-        self._log.info("container engine found", version=self.state.version)
+        self._context.log.info("container engine found", version=self.state.version)
         if self._unsupported_limits:
             limits = ", ".join(self._unsupported_limits)
-            self._log.warning("the kernel cannot enforce these limits", of=limits)
+            self._context.log.warning("the kernel cannot enforce these limits", of=limits)
         self._reachable = True
-        self._on_change()
+        self._context.on_change()
 
     def _set_unreachable(self, error: EngineError) -> None:
         self.state.problem = str(error)
@@ -183,13 +171,13 @@ class EngineWatcher:
             return
         self._reconciled.set()  # there is nothing to wait for
         remedy = error.remedy if isinstance(error, EngineUnavailable) else ""
-        self._log.warning(
+        self._context.log.warning(
             "container engine unreachable",
             reason=self.state.problem,
             **({"remedy": remedy} if remedy else {}),
         )
         self._reachable = False
-        self._on_change()
+        self._context.on_change()
 
     async def _reconcile_when_needed(self) -> None:
         while True:
@@ -211,13 +199,13 @@ class EngineWatcher:
             return False
         except (EngineError, StoreError) as error:
             if str(error) != self._last_error:
-                self._log.warning("apps not compared with the engine", reason=str(error))
+                self._context.log.warning("apps not compared with the engine", reason=str(error))
             self._last_error = str(error)
             return False
         except Exception as error:
-            self._log.error("comparing apps with the engine failed", exc_info=error)
+            self._context.log.error("comparing apps with the engine failed", exc_info=error)
             return False
         self._last_error = self.state.problem = None
         self._reconciled.set()
-        self._on_change()
+        self._context.on_change()
         return True

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
+from agent.apps.context import AgentContext
 from agent.apps.errors import AppBusy, AppError, OperationCancelled, reason_of
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job, OperationStatus, Work
 from agent.engine.errors import (
     EngineConflict,
@@ -87,18 +85,9 @@ class OperationRunner:
     ``recover`` finishes or undoes an operation that broke off, for each type of entry.
     """
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        recover: Mapping[type[Entry], Recover],
-        clock: Callable[[], float],
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._repository = repository
+    def __init__(self, context: AgentContext, recover: Mapping[type[Entry], Recover]) -> None:
+        self._context = context
         self._recover = recover
-        self._clock = clock
-        self._log = log
         # The operations that run, by the app's name.
         self.jobs: dict[str, Job] = {}
         # What ends pulls does not wait behind them.
@@ -111,16 +100,16 @@ class OperationRunner:
 
     def is_busy(self, name: str) -> bool:
         """Return whether an operation of the app still runs, or has broken off."""
-        return name in self.jobs or self._repository.entry(name) is not None
+        return name in self.jobs or self._context.repository.entry(name) is not None
 
     def status(self, name: str) -> OperationStatus | None:
         """Return the app's operation that has not ended: one that runs, or one that broke off.
 
         A job whose outcome was written has ended: a client may have got its event already.
         """
-        job, entry = self.jobs.get(name), self._repository.entry(name)
+        job, entry = self.jobs.get(name), self._context.repository.entry(name)
         if job is not None:
-            return None if self._repository.is_ended(job.header) else job.status
+            return None if self._context.repository.is_ended(job.header) else job.status
         if entry is not None:
             return OperationStatus(header=entry.header, step="waiting for its recovery")
         return None
@@ -158,7 +147,7 @@ class OperationRunner:
                 async with asyncio.timeout(requester.wait_seconds):
                     while job := self.jobs.get(name):
                         if ends_pulls and job.status.pull is not None:
-                            return self._repository.entry(name)
+                            return self._context.repository.entry(name)
                         await job.done.wait()
         if job := self.jobs.get(name):
             raise self._busy(job.header)
@@ -194,7 +183,7 @@ class OperationRunner:
                 app=name,
                 by=requester.name,
                 actor=requester.actor,
-                since=self._clock(),
+                since=self._context.clock(),
                 background=requester.respond_async,
             ),
             picked_ports_only=requester.picked_ports_only,
@@ -217,14 +206,16 @@ class OperationRunner:
     def _new_job(
         self, header: EntryHeader, *, repeated: bool = False, picked_ports_only: bool = False
     ) -> Job:
-        job = Job(header, self._repository, repeated=repeated, picked_ports_only=picked_ports_only)
+        job = Job(
+            header, self._context.repository, repeated=repeated, picked_ports_only=picked_ports_only
+        )
         if self._stopping_since is not None:
             job.end_pull(AgentStopping(STOPPING))
         self.jobs[header.app] = job
         return job
 
     def _busy(self, header: EntryHeader) -> AppBusy:
-        age = max(0, round(self._clock() - header.since))
+        age = max(0, round(self._context.clock() - header.since))
         return AppBusy(
             f"app `{header.app}` is being {PARTICIPLES[header.operation]}, for {age} s, as"
             f" `{header.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
@@ -260,11 +251,11 @@ class OperationRunner:
             ) from error
 
     async def _recover_before(self, job: Job, work: Work) -> None:
-        unfinished = self._repository.entry(job.app)
+        unfinished = self._context.repository.entry(job.app)
         if unfinished is not None:
             await self._try_recover(job, unfinished)
             operations = {unfinished.header.operation, job.header.operation}
-            if operations == {"delete"} and self._repository.find(job.app) is None:
+            if operations == {"delete"} and self._context.repository.find(job.app) is None:
                 return
         await work(job)
 
@@ -274,13 +265,15 @@ class OperationRunner:
             await self._recover_entry(job, entry)
         except (AppError, EngineRefused) as error:
             # A delete may replace any entry. Before other operations the entry has to go.
-            unfinished = self._repository.entry(job.app) is not None
+            unfinished = self._context.repository.entry(job.app) is not None
             if unfinished and job.header.operation != "delete":
                 raise
-            self._log.warning("operation not recovered", app=job.app, reason=reason_of(error))
+            self._context.log.warning(
+                "operation not recovered", app=job.app, reason=reason_of(error)
+            )
 
     async def _recover_entry(self, job: Job, entry: JournalEntry) -> None:
-        log = self._log.debug if job.repeated else self._log.warning
+        log = self._context.log.debug if job.repeated else self._context.log.warning
         log("recovering an operation", app=entry.app, operation=entry.header.operation)
         await self._recover[type(entry)](job, entry)
 
@@ -313,7 +306,7 @@ class OperationRunner:
             listener()
 
     def _log_outcome(self, job: Job, error: BaseException | None) -> None:
-        log = self._log.bind(app=job.app, operation=job.header.operation, by=job.header.by)
+        log = self._context.log.bind(app=job.app, operation=job.header.operation, by=job.header.by)
         if error is None:
             log.info("operation finished")
         elif isinstance(error, asyncio.CancelledError | AgentStopping):

@@ -12,12 +12,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.apps.dry_run.dry_runs import DryRuns, Plan
+from agent.apps.dry_run.engine import DryEngine
+from agent.apps.dry_run.host import dry_host, recover_ended_pull
+from agent.apps.dry_run.plan import Plan, plan_change
 from agent.apps.errors import AppNotFound
-from agent.apps.operations import Operations
-from agent.apps.operations.export import Export
+from agent.apps.host import Host
+from agent.apps.operations import recoveries
+from agent.apps.operations.create import create
+from agent.apps.operations.export import Export, export_data
+from agent.apps.operations.labels import add_label, remove_label
+from agent.apps.operations.lifecycle import delete, restart, start, stop
+from agent.apps.operations.password import set_password
+from agent.apps.operations.rebuild import rebuild
+from agent.apps.operations.restore import restore
+from agent.apps.operations.rollback import rollback
+from agent.apps.operations.update import update
 from agent.apps.repository.feed import EventFeed
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Work
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery
@@ -40,24 +50,13 @@ class Apps:
     """
 
     def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        runner: OperationRunner,
-        operations: Operations,
-        queries: AppQueries,
-        hosted: HostedAppsQuery,
+        self, host: Host, runner: OperationRunner, queries: AppQueries, hosted: HostedAppsQuery
     ) -> None:
-        self._repository = repository
         self.runner = runner
-        self._operations = operations
         self.queries = queries
         self.hosted = hosted
-        self._dry_runs: DryRuns[Apps] | None = None
-
-    def use_dry_runs(self, dry_runs: "DryRuns[Apps]") -> None:
-        """Set what carries out dry runs."""
-        self._dry_runs = dry_runs
+        self._host = host
+        self._repository = host.context.repository
 
     async def plan(
         self,
@@ -71,39 +70,47 @@ class Apps:
 
         Errors are raised as by the change. ``ends_pulls``: the change ends a pull of the app.
         """
-        assert self._dry_runs is not None
-        return await self._dry_runs.plan(name, requester, change, ends_pulls=ends_pulls)
+        ended = await self.runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
+        engine = DryEngine(self._host.context.engine)
+        host = dry_host(self._host, engine)
+        recover = dict(recoveries(host))
+        if ended is not None:
+            recover[type(ended)] = partial(recover_ended_pull, host)
+        runner = OperationRunner(host.context, recover)
+        apps = Apps(host, runner, AppQueries(host, runner), self.hosted)
+        carry_out = partial(change, apps, replace(requester, respond_async=False))
+        return await plan_change(self._host, host, engine, name, carry_out)
 
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:
         """Create an app, and wait until it runs."""
         # An operation under way may delete the app of that name.
         if self.runner.status(wanted.name) is None:
-            self._operations.create.admission.check_name(wanted.name)
-        work = partial(self._operations.create.run, wanted=wanted)
+            self._host.admission.check_name(wanted.name)
+        work = partial(create, self._host, wanted=wanted)
         await self.runner.perform(wanted.name, "create", requester, work)
         return await self.queries.one(wanted.name)
 
     async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
         """Change fields of an app."""
-        work = partial(self._operations.update.run, changes=changes)
+        work = partial(update, self._host, changes=changes)
         return await self._change(name, "update", requester, work)
 
     async def rebuild(self, name: str, requester: Requester) -> AppView:
         """Pull an app's image and replace its container."""
-        return await self._change(name, "rebuild", requester, self._operations.rebuild.run)
+        return await self._change(name, "rebuild", requester, partial(rebuild, self._host))
 
     async def rollback(self, name: str, number: int | None, requester: Requester) -> AppView:
         """Bring an app back to a revision, None for the one before the present."""
-        work = partial(self._operations.rollback.run, number=number)
+        work = partial(rollback, self._host, number=number)
         return await self._change(name, "rollback", requester, work)
 
     async def start(self, name: str, requester: Requester) -> AppView:
         """Start an app."""
-        return await self._change(name, "start", requester, self._operations.start.run)
+        return await self._change(name, "start", requester, partial(start, self._host))
 
     async def restart(self, name: str, requester: Requester) -> AppView:
         """Stop an app and start it again, in its container."""
-        return await self._change(name, "restart", requester, self._operations.start.restart)
+        return await self._change(name, "restart", requester, partial(restart, self._host))
 
     async def stop(self, name: str, requester: Requester) -> AppView:
         """Stop an app; an operation that pulls its image is undone.
@@ -114,7 +121,7 @@ class Apps:
         """
         being_created = self._is_being_created(name)
         try:
-            return await self._change(name, "stop", requester, self._operations.stop.run)
+            return await self._change(name, "stop", requester, partial(stop, self._host))
         except AppNotFound as error:
             if being_created:
                 raise AppNotFound(name, reason="its creation was cancelled") from error
@@ -129,7 +136,7 @@ class Apps:
         """
         self._repository.get(name)
         being_created = self._is_being_created(name)
-        work = partial(self._operations.delete.run, keep_data=keep_data)
+        work = partial(delete, self._host, keep_data=keep_data)
         try:
             ended = await self.runner.perform(name, "delete", requester, work)
         except AppNotFound:
@@ -148,17 +155,17 @@ class Apps:
 
     async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
         """Set the password of the app's user."""
-        work = partial(self._operations.password.run, password=password)
+        work = partial(set_password, self._host, password=password)
         return await self._change(name, "keys", requester, work)
 
     async def add_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Add a label to an app."""
-        work = partial(self._operations.labels.add, label=label)
+        work = partial(add_label, self._host, label=label)
         return await self._change(name, "label", requester, work)
 
     async def remove_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Remove a label from an app."""
-        work = partial(self._operations.labels.remove, label=label)
+        work = partial(remove_label, self._host, label=label)
         return await self._change(name, "label", requester, work)
 
     @asynccontextmanager
@@ -173,8 +180,8 @@ class Apps:
 
         """
         self._repository.get(name)
-        operation, export = self._operations.export, Export(pause=pause)
-        work = partial(operation.run, export=export)
+        export = Export(pause=pause)
+        work = partial(export_data, self._host, export=export)
         ended = asyncio.ensure_future(
             self.runner.perform(name, "export", replace(requester, respond_async=False), work)
         )
@@ -185,18 +192,18 @@ class Apps:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not export.opened.done():
                 ended.result()
-            async with aclosing(operation.data.read(export.opened.result())) as chunks:
+            async with aclosing(self._host.data.read(export.opened.result())) as chunks:
                 yield chunks
         finally:
             export.finished.set()
             if export.opened.done():
                 with suppress(EngineError):
-                    await operation.data.close(export.opened.result())
+                    await self._host.data.close(export.opened.result())
         await asyncio.wait([ended])
 
     async def restore(self, name: str, tar: AsyncIterator[bytes], requester: Requester) -> AppView:
         """Replace the data of a stopped app by that of a tar, whole or not at all."""
-        work = partial(self._operations.restore.run, tar=tar)
+        work = partial(restore, self._host, tar=tar)
         return await self._change(name, "restore", replace(requester, respond_async=False), work)
 
     async def _change(

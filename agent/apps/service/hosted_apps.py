@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.findings import Findings
+from agent.apps.context import AgentContext
 from agent.apps.recovery.watcher import EngineState
-from agent.apps.repository.repository import AppRepository
 from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
 from agent.engine.models import Container
@@ -23,58 +21,19 @@ RETRY_SECONDS = 3.0
 ListContainers: TypeAlias = Callable[[float | None], Awaitable[Mapping[str, Container]]]
 
 
-class HostedAppBuilder:
-    """Builds the apps for the heartbeat.
-
-    One that crashes in a loop is unhealthy, too, and so is one that was restarted since it was
-    unhealthy, until a check has passed.
-    """
-
-    def __init__(self, *, repository: AppRepository, findings: Findings, crashes: Crashes) -> None:
-        self._repository = repository
-        self._findings = findings
-        self._crashes = crashes
-
-    def apps(self, containers: Mapping[str, Container]) -> tuple[HostedApp, ...]:
-        """Return all apps; ``containers`` are by id."""
-        existing = self._repository.existing()
-        return tuple(self._hosted(app, containers.get(app.container_id or "")) for app in existing)
-
-    def _hosted(self, app: App, container: Container | None) -> HostedApp:
-        is_loop = self._crashes.message(app.name) is not None
-        is_unhealthy = is_loop or self._findings.why_unhealthy(app, container) is not None
-        running = container is not None and container.state == "running"
-        return HostedApp(
-            name=app.name,
-            http_port=app.http_port,
-            labels=app.labels,
-            running=running,
-            stopped=app.desired == "stopped" and not running,
-            healthy=False if is_unhealthy else views.is_healthy(container),
-        )
-
-
 class HostedAppsQuery:
     """The apps for the heartbeat, which never waits for the engine for long.
 
-    If the engine does not answer in time, it is asked in the background from then on, and
-    ``on_change`` is called when it answers.
+    If the engine does not answer in time, it is asked in the background from then on. Its answer is
+    a change.
     """
 
     def __init__(
-        self,
-        *,
-        apps: HostedAppBuilder,
-        containers: ListContainers,
-        engine: EngineState,
-        on_change: Callable[[], None],
-        timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+        self, context: AgentContext, containers: ListContainers, engine: EngineState
     ) -> None:
-        self._apps = apps
+        self._context = context
         self._containers = containers
         self._engine = engine
-        self._on_change = on_change
-        self._timeout_seconds = timeout_seconds
         self._background_list: asyncio.Task[None] | None = None
         self._late_answer: Mapping[str, Container] | None = None
 
@@ -92,15 +51,33 @@ class HostedAppsQuery:
         """
         containers, self._late_answer = self._late_answer, None
         if containers is None and self._background_list is None:
-            limits = (self._timeout_seconds, within_seconds)
+            limits = (ANSWER_TIMEOUT_SECONDS, within_seconds)
             containers = await self._list_in_time(min(each for each in limits if each is not None))
-        apps = self._apps.apps(containers or {})
+        found = containers or {}
+        existing = self._context.repository.existing()
+        apps = tuple(self._hosted(app, found.get(app.container_id or "")) for app in existing)
         state = "unreachable" if containers is None else "running"
         return HostedApps(
             apps=apps,
             docker_state=state,
             docker_version=self._engine.version,
             docker_problem=self.problem if containers is None else None,
+        )
+
+    def _hosted(self, app: App, container: Container | None) -> HostedApp:
+        # One that was restarted since it was unhealthy is so until a check has passed.
+        is_loop = self._context.health.crashes.message(app.name) is not None
+        is_unhealthy = (
+            is_loop or self._context.health.findings.why_unhealthy(app, container) is not None
+        )
+        running = container is not None and container.state == "running"
+        return HostedApp(
+            name=app.name,
+            http_port=app.http_port,
+            labels=app.labels,
+            running=running,
+            stopped=app.desired == "stopped" and not running,
+            healthy=False if is_unhealthy else views.is_healthy(container),
         )
 
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
@@ -125,7 +102,7 @@ class HostedAppsQuery:
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._background_list = None
-        self._on_change()
+        self._context.on_change()
 
     async def close(self) -> None:
         """Stop asking in the background."""

@@ -7,14 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.apps.containers.network import AppsNetwork
 from agent.apps.errors import AppNotRunning
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.findings import Findings
-from agent.apps.health.runs import Runs
+from agent.apps.host import Host
 from agent.apps.ownership.labels import APP_LABEL
-from agent.apps.ownership.ownership import Ownership
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
 from agent.apps.views import apps as views
 from agent.apps.views.apps import AppView
@@ -25,11 +20,9 @@ from agent.engine.errors import (
 )
 from agent.engine.models import (
     Container,
-    InspectedContainer,
     Process,
     Sample,
 )
-from agent.engine.protocol import Engine
 from agent.model import App, ForeignObject
 
 # An average over a longer time says nothing about the present.
@@ -56,69 +49,14 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     pids: int
 
 
-class RecordBuilder:
-    """Builds the record of an app from its container, operation, check and crashes."""
-
-    def __init__(
-        self,
-        *,
-        operations: OperationRunner,
-        findings: Findings,
-        crashes: Crashes,
-        runs: Runs,
-        network: AppsNetwork,
-    ) -> None:
-        self._operations = operations
-        self.findings = findings
-        self._crashes = crashes
-        self._runs = runs
-        self._network = network
-
-    def summary(self, app: App, container: Container | None) -> AppView:
-        """Return the record as a list shows it."""
-        record = views.summary(
-            app,
-            container,
-            self._operations.status(app.name),
-            run=self._runs.last(app.name, container),
-            crashes=self._crashes.message(app.name),
-            note=self._note(container),
-        )
-        return views.with_check(record, self.findings.why_unhealthy(app, container))
-
-    def full(self, app: App, container: InspectedContainer | None) -> AppView:
-        """Return the whole record, and keep what only an inspection shows of the last run."""
-        if container is not None:
-            self._runs.inspected(app.name, container)
-        record = views.full(
-            app,
-            container,
-            self._operations.status(app.name),
-            run=self._runs.last(app.name, container),
-            crashes=self._crashes.message(app.name),
-            note=self._note(container),
-        )
-        return views.with_check(record, self.findings.why_unhealthy(app, container))
-
-    def _note(self, container: Container | None) -> str | None:
-        return self._network.message(container) if container is not None else None
-
-
 class AppQueries:
     """Answers queries about apps."""
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        ownership: Ownership,
-        records: RecordBuilder,
-    ) -> None:
-        self._engine = engine
-        self.ownership = ownership
-        self._repository = repository
-        self._records = records
+    def __init__(self, host: Host, runner: OperationRunner) -> None:
+        self.ownership = host.context.ownership
+        self._host = host
+        self._context = host.context
+        self._runner = runner
         self._samples: dict[str, tuple[float, Sample]] = {}
 
     async def all(
@@ -127,19 +65,20 @@ class AppQueries:
         """List apps by name: those with all of the labels, in any of the states."""
         containers = await self.containers()
         found = [
-            self._records.summary(app, containers.get(app.container_id or ""))
-            for app in self._repository.all()
+            self._record(app, containers.get(app.container_id or ""))
+            for app in self._context.repository.all()
             if all(label in app.labels for label in labels)
         ]
         return [record for record in found if not states or record.state in states]
 
     async def containers(self, seconds: float | None = None) -> dict[str, Container]:
         """Return this agent's containers of apps by id, with what the checks of the apps found."""
-        listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
+        listed = await self._context.engine.containers(label=APP_LABEL, seconds=seconds)
         found = {each.id: each for each in await self.ownership.own(listed)}
-        for app in self._repository.existing():
+        findings = self._context.health.findings
+        for app in self._context.repository.existing():
             if app.container_id in found:
-                found[app.container_id] = self._records.findings.shown(app, found[app.container_id])
+                found[app.container_id] = findings.shown(app, found[app.container_id])
         return found
 
     def foreign(self) -> Sequence[ForeignObject]:
@@ -148,24 +87,42 @@ class AppQueries:
 
     async def one(self, name: str) -> AppView:
         """Return one app; AppNotFound."""
-        app = self._repository.get(name)
+        app = self._context.repository.get(name)
         try:
-            container = await self._engine.inspect(app.container_id) if app.container_id else None
+            container = (
+                await self._context.engine.inspect(app.container_id) if app.container_id else None
+            )
         except ObjectNotFound:
             container = None
         if container is not None and not await self.ownership.owns(container):
             container = None
         if container is not None:
-            container = self._records.findings.shown(app, container)
-        return self._records.full(app, container)
+            container = self._context.health.findings.shown(app, container)
+            # Only an inspection shows all of the last run.
+            self._context.health.runs.inspected(app.name, container)
+        return views.with_inspection(self._record(app, container), container)
+
+    def _record(self, app: App, container: Container | None) -> AppView:
+        """Return the record of an app, as a list shows it."""
+        record = views.record_of(
+            app,
+            container,
+            self._runner.status(app.name),
+            run=self._context.health.runs.last(app.name, container),
+            crashes=self._context.health.crashes.message(app.name),
+            note=self._host.containers.network.message(container)
+            if container is not None
+            else None,
+        )
+        return views.with_check(record, self._context.health.findings.why_unhealthy(app, container))
 
     async def processes(self, name: str) -> list[Process]:
         """List an app's processes, none when it does not run."""
-        app = self._repository.get(name)
+        app = self._context.repository.get(name)
         if app.container_id is None:
             return []
         try:
-            found = await self._engine.processes(app.container_id)
+            found = await self._context.engine.processes(app.container_id)
             return await self._with_user_names(app.container_id, found)
         except (EngineConflict, ObjectNotFound):
             return []
@@ -173,7 +130,7 @@ class AppQueries:
     async def _with_user_names(self, container_id: str, found: list[Process]) -> list[Process]:
         """Return processes with the names of their users in the container, where it has any."""
         try:
-            passwd = await self._engine.read_file(container_id, "/etc/passwd")
+            passwd = await self._context.engine.read_file(container_id, "/etc/passwd")
         except EngineRefused:
             return found
         names = dict[str, str]()
@@ -192,13 +149,13 @@ class AppQueries:
 
         """
         app, idle = (
-            self._repository.get(name),
+            self._context.repository.get(name),
             AppNotRunning(f"app `{name}` does not run; start it"),
         )
         if app.container_id is None:
             raise idle
         try:
-            sample = await self._engine.sample(app.container_id)
+            sample = await self._context.engine.sample(app.container_id)
             runs = sample is not None or await self._runs(app.container_id)
         except (EngineConflict, ObjectNotFound) as error:
             raise idle from error
@@ -209,7 +166,7 @@ class AppQueries:
         return self._stats(app.container_id, sample)
 
     async def _runs(self, container_id: str) -> bool:
-        return (await self._engine.inspect(container_id)).state == "running"
+        return (await self._context.engine.inspect(container_id)).state == "running"
 
     def _stats(self, container_id: str, sample: Sample) -> Stats:
         now = time.monotonic()
@@ -241,14 +198,18 @@ class AppQueries:
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
-        container_id = self._repository.get(name).container_id
+        container_id = self._context.repository.get(name).container_id
         try:
-            seen = await self._engine.inspect(container_id) if container_id is not None else None
+            seen = (
+                await self._context.engine.inspect(container_id)
+                if container_id is not None
+                else None
+            )
         except ObjectNotFound:
             seen = None
         if seen is None:
             raise AppNotRunning(f"app `{name}` has no container, so there is no log; start it")
-        return self._engine.logs(
+        return self._context.engine.logs(
             seen.id, tail=tail, since=since, follow=follow, timestamps=timestamps
         )
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
-from agent.apps.containers.manager import UP_STATES
+from agent.apps.containers.containers import UP_STATES
 from agent.apps.health.runs import LastRun
 from agent.apps.ownership.labels import NOTE_LABEL
 from agent.apps.runner.job import OperationStatus
@@ -86,41 +86,11 @@ class AppView(AppSpec, frozen=True, kw_only=True):
     revision: int | None
 
 
-def summary(
-    app: App,
-    container: Container | None,
-    operation: OperationStatus | None,
-    *,
-    run: LastRun,
-    crashes: str | None = None,
-    note: str | None = None,
-) -> AppView:
-    """Return the record as a list shows it.
-
-    ``crashes`` is how often an app has ended that crashes in a loop; ``note`` is added to its
-    message.
-    """
-    return _view(app, container, operation, run=run, crashes=crashes, note=note)
-
-
-def full(
-    app: App,
-    container: InspectedContainer | None,
-    operation: OperationStatus | None,
-    *,
-    run: LastRun,
-    crashes: str | None = None,
-    note: str | None = None,
-) -> AppView:
-    """Return the whole record; the rest is as in a list."""
+def with_inspection(record: AppView, container: InspectedContainer | None) -> AppView:
+    """Add to a record what only an inspection shows."""
     ran = container is not None and container.started_at is not None
-    return _view(
-        app,
-        container,
-        operation,
-        run=run,
-        crashes=crashes,
-        note=note,
+    return msgspec.structs.replace(
+        record,
         started_at=container.started_at if container else None,
         oom_killed=container.oom_killed if container and ran else None,
     )
@@ -148,7 +118,7 @@ def with_check(record: AppView, why_unhealthy: str | None) -> AppView:
     return msgspec.structs.replace(record, message=message)
 
 
-def _view(
+def record_of(
     app: App,
     container: Container | None,
     operation: OperationStatus | None,
@@ -156,8 +126,12 @@ def _view(
     run: LastRun,
     crashes: str | None,
     note: str | None,
-    **inspected: Any,
 ) -> AppView:
+    """Return the record as a list shows it.
+
+    ``crashes`` is how often an app has ended that crashes in a loop; ``note`` is added to its
+    message.
+    """
     notes = "; ".join(filter(None, (_note(container), note)))
     name_taken = _name_taken(app, container, operation)
     return AppView(
@@ -179,7 +153,6 @@ def _view(
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,
-        **inspected,
     )
 
 

@@ -15,58 +15,51 @@ SMALL_FILE = 1 << 20
 NO_ROOT = re.compile(r"could not find the file / in container", re.IGNORECASE)
 
 
-class Archives:
-    """Reads files of containers and writes them, running or not."""
+async def read_file(client: EngineClient, container_id: str, path: str) -> bytes:
+    """Read a small regular file; a link is not followed."""
+    archive = await client.beginning(_path(container_id), query={"path": path}, most=SMALL_FILE)
+    return file_content(archive, path)
 
-    def __init__(self, *, client: EngineClient) -> None:
-        self._client = client
 
-    async def read_file(self, container_id: str, path: str) -> bytes:
-        """Read a small regular file; a link is not followed."""
-        archive = await self._client.beginning(
-            _path(container_id), query={"path": path}, most=SMALL_FILE
+async def first_entry(client: EngineClient, container_id: str, path: str) -> tarfile.TarInfo:
+    """Return the entry of a file or directory itself; EngineRefused."""
+    archive = await client.beginning(_path(container_id), query={"path": path}, most=SMALL_FILE)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            member = opened.next()
+    except tarfile.TarError as error:
+        raise EngineRefused(f"{path} in the container cannot be read") from error
+    if member is None:
+        raise EngineRefused(f"{path} in the container cannot be read")
+    return member
+
+
+async def packed(client: EngineClient, container_id: str, path: str) -> AsyncGenerator[bytes]:
+    """Yield a directory as a tar, while the engine packs it."""
+    stream = client.stream(
+        "GET", _path(container_id), query={"path": f"{path}/."}, idle_seconds=IDLE_SECONDS
+    )
+    async with aclosing(stream) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[bytes]) -> None:
+    """Unpack a tar in the root directory, as it comes."""
+    try:
+        await client.send(
+            "PUT",
+            _path(container_id),
+            query={"path": "/"},
+            body=tar,
+            idle_seconds=IDLE_SECONDS,
         )
-        return file_content(archive, path)
-
-    async def first_entry(self, container_id: str, path: str) -> tarfile.TarInfo:
-        """Return the entry of a file or directory itself; EngineRefused."""
-        archive = await self._client.beginning(
-            _path(container_id), query={"path": path}, most=SMALL_FILE
-        )
-        try:
-            with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
-                member = opened.next()
-        except tarfile.TarError as error:
-            raise EngineRefused(f"{path} in the container cannot be read") from error
-        if member is None:
-            raise EngineRefused(f"{path} in the container cannot be read")
-        return member
-
-    async def pack(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
-        """Yield a directory as a tar, while the engine packs it."""
-        stream = self._client.stream(
-            "GET", _path(container_id), query={"path": f"{path}/."}, idle_seconds=IDLE_SECONDS
-        )
-        async with aclosing(stream) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
-        """Unpack a tar in the root directory, as it comes."""
-        try:
-            await self._client.send(
-                "PUT",
-                _path(container_id),
-                query={"path": "/"},
-                body=tar,
-                idle_seconds=IDLE_SECONDS,
-            )
-        except ObjectNotFound as error:
-            # The target of a link in the tar is missing. Newer engines report the root directory
-            # instead.
-            if NO_ROOT.search(str(error)):
-                raise EngineRefused("an entry of the tar needs a file that is missing") from error
-            raise
+    except ObjectNotFound as error:
+        # The target of a link in the tar is missing. Newer engines report the root directory
+        # instead.
+        if NO_ROOT.search(str(error)):
+            raise EngineRefused("an entry of the tar needs a file that is missing") from error
+        raise
 
 
 def _path(container_id: str) -> str:

@@ -9,14 +9,13 @@ from agent.engine.api import decoding
 from agent.engine.api.client import EngineClient, encoded_filters, escaped
 from agent.engine.api.streams import Budget, LogFrames
 from agent.engine.api.translation import from_top
-from agent.engine.docker.archives import Archives
+from agent.engine.docker import archives, networks
 from agent.engine.docker.commands import Client, CommandKind, Commands
 from agent.engine.docker.events import Events
 from agent.engine.docker.exec import execute
 from agent.engine.docker.host_config import host_options, restart_policy
 from agent.engine.docker.images import EngineImages
-from agent.engine.docker.networks import Networks
-from agent.engine.docker.owners import Owners
+from agent.engine.docker.owners import give_to
 from agent.engine.docker.states import ContainerStates
 from agent.engine.errors import (
     EndpointLeft,
@@ -76,15 +75,12 @@ class DockerEngine:
         self._seconds = timeout_seconds * SHARE
         self._client = EngineClient(socket_path=socket_path, timeout_seconds=self._seconds)
         self._commands = Commands(socket_path=socket_path, client=self._client)
-        self._networks = Networks(client=self._client, commands=self._commands)
         self._images = EngineImages(
             client=self._client,
             logins=logins,
             pull_seconds=pull_seconds,
             idle_seconds=pull_idle_seconds,
         )
-        self._archives = Archives(client=self._client)
-        self._owners = Owners(archives=self._archives)
         self._events = Events(client=self._client)
         self._states = ContainerStates()
         self._logs = Budget(most=MOST_LOGS, what="logs")
@@ -148,7 +144,7 @@ class DockerEngine:
         try:
             await self._start(container_id)
         except EndpointLeft:
-            await self._networks.remove_endpoint(await self.inspect(container_id))
+            await networks.remove_endpoint(self._commands, await self.inspect(container_id))
             await self._start(container_id)
 
     async def _start(self, container_id: str) -> None:
@@ -275,15 +271,15 @@ class DockerEngine:
 
     async def network(self, name: str) -> Network | None:
         """Return a network, None if there is none of that name."""
-        return await self._networks.get(name)
+        return await networks.find_network(self._client, name)
 
     async def create_network(self, wanted: Network) -> None:
         """Create a bridge network."""
-        await self._networks.create(wanted)
+        await networks.create_network(self._commands, wanted)
 
     async def connect(self, container_id: str, network: str) -> None:
         """Connect a container to a network."""
-        await self._networks.connect(container_id, network)
+        await networks.connect(self._commands, container_id, network)
 
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes by the ps of the engine's host."""
@@ -372,19 +368,19 @@ class DockerEngine:
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         """Read a small regular file; a link is not followed."""
-        return await self._archives.read_file(container_id, path)
+        return await archives.read_file(self._client, container_id, path)
 
     async def give(self, container_id: str, paths: Collection[str], user: str) -> bool:
         """Give directories that root owns to a user of the container."""
-        return await self._owners.give(container_id, paths, user)
+        return await give_to(self._client, container_id, paths, user)
 
     def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         """Return a directory of it as a tar, while the engine packs it."""
-        return self._archives.pack(container_id, path)
+        return archives.packed(self._client, container_id, path)
 
     async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
         """Unpack a tar in its root directory, as it comes."""
-        await self._archives.unpack(container_id, tar)
+        await archives.unpack(self._client, container_id, tar)
 
     async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
         """Yield the events that change containers with the label."""

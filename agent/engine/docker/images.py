@@ -35,7 +35,6 @@ class EngineImages:
 
     def __init__(
         self,
-        *,
         client: EngineClient,
         logins: Sequence[ImageRegistryLogin],
         pull_seconds: float,

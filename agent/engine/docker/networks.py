@@ -37,62 +37,56 @@ class _Inspected(ApiObject):
 _NETWORK = msgspec.json.Decoder(_Inspected)
 
 
-class Networks:
-    """Reads and makes bridge networks."""
+async def find_network(client: EngineClient, name: str) -> Network | None:
+    """Return a network, None if there is none of that name."""
+    try:
+        return await client.get(f"/networks/{escaped(name)}", network)
+    except ObjectNotFound:
+        return None
 
-    def __init__(self, *, client: EngineClient, commands: Commands) -> None:
-        self._client = client
-        self._commands = commands
 
-    async def get(self, name: str) -> Network | None:
-        """Return a network, None if there is none of that name."""
-        try:
-            return await self._client.get(f"/networks/{escaped(name)}", network)
-        except ObjectNotFound:
-            return None
+async def create_network(commands: Commands, wanted: Network) -> None:
+    """Create a bridge network; EngineConflict if there is one of that name."""
+    options = {INTERFACE: wanted.interface, REACHABLE: str(wanted.reachable).lower()}
+    if wanted.mtu:
+        options[MTU] = str(wanted.mtu)
+    ipam = {"Driver": "default", "Config": [{"Subnet": each} for each in wanted.subnets]}
 
-    async def create(self, wanted: Network) -> None:
-        """Create a bridge network; EngineConflict if there is one of that name."""
-        options = {INTERFACE: wanted.interface, REACHABLE: str(wanted.reachable).lower()}
-        if wanted.mtu:
-            options[MTU] = str(wanted.mtu)
-        ipam = {"Driver": "default", "Config": [{"Subnet": each} for each in wanted.subnets]}
-
-        def work(client: Client) -> None:
-            client.create_network(
-                wanted.name,
-                driver=DRIVER,
-                options=options,
-                ipam=ipam if wanted.subnets else None,
-                enable_ipv6=wanted.ipv6,
-                check_duplicate=True,
-            )
-
-        await self._commands.call(work)
-
-    async def connect(self, container_id: str, name: str) -> None:
-        """Connect a container to a network; the ports of one that runs are published again."""
-        await self._commands.call(
-            lambda client: client.connect_container_to_network(container_id, name)
+    def work(client: Client) -> None:
+        client.create_network(
+            wanted.name,
+            driver=DRIVER,
+            options=options,
+            ipam=ipam if wanted.subnets else None,
+            enable_ipv6=wanted.ipv6,
+            check_duplicate=True,
         )
 
-    async def remove_endpoint(self, container: InspectedContainer) -> None:
-        """Remove what a container that does not run has left in its network.
+    await commands.call(work)
 
-        The engine fails to remove it while its disk is full. It removes it by a name that is no
-        container's, so the container has another one meanwhile; what renames containers of apps
-        knows it as that of a replacement.
-        """
-        name, meanwhile = container.name, f"{container.name}.NEXT-{secrets.token_hex(4)}"
 
-        def work(client: Client) -> None:
-            client.rename(container.id, meanwhile)
-            try:
-                client.disconnect_container_from_network(name, container.own_network, force=True)
-            finally:
-                client.rename(container.id, name)
+async def connect(commands: Commands, container_id: str, name: str) -> None:
+    """Connect a container to a network; the ports of one that runs are published again."""
+    await commands.call(lambda client: client.connect_container_to_network(container_id, name))
 
-        await self._commands.call(work)
+
+async def remove_endpoint(commands: Commands, container: InspectedContainer) -> None:
+    """Remove what a container that does not run has left in its network.
+
+    The engine fails to remove it while its disk is full. It removes it by a name that is no
+    container's, so the container has another one meanwhile; what renames containers of apps
+    knows it as that of a replacement.
+    """
+    name, meanwhile = container.name, f"{container.name}.NEXT-{secrets.token_hex(4)}"
+
+    def work(client: Client) -> None:
+        client.rename(container.id, meanwhile)
+        try:
+            client.disconnect_container_from_network(name, container.own_network, force=True)
+        finally:
+            client.rename(container.id, name)
+
+    await commands.call(work)
 
 
 def network(answer: bytes) -> Network:

@@ -67,7 +67,6 @@ class SimulatedHost:
             failover=self.failover,
             heartbeat=self._heartbeat,
             deregistration=Deregistration(directory=folder),
-            recorder=recorder,
             timing=ReportTiming(
                 max_silence_seconds=seconds,
                 backoff=Backoff(max_seconds=seconds, random=Random(self.name)),

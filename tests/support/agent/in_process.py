@@ -15,9 +15,9 @@ from aiohttp import ClientSession, web
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from agent.apps.composition.apps import open_apps
 from agent.apps.defaults import AppDefaults
 from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.daemon import build_application
 from agent.engine.docker.engine import DockerEngine

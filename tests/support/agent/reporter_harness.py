@@ -146,7 +146,6 @@ class ReporterHarness:
             failover=self.failover,
             heartbeat=self.heartbeat,
             deregistration=self.deregistration,
-            recorder=recorder,
             timing=ReportTiming(
                 max_silence_seconds=max_silence_seconds,
                 backoff=backoff or Backoff(max_seconds=0.01, random=Random(1)),

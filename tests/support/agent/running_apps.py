@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
 from agent.apps.admission.disk import flush_disks
-from agent.apps.composition.apps import open_apps
 from agent.apps.defaults import AppDefaults
 from agent.apps.runner.runner import Requester
+from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
 from agent.state.store import Store

@@ -25,7 +25,7 @@ def check(**disks: object) -> None:
         assert isinstance(found, os.statvfs_result)
         return found
 
-    DiskGuard(min_free_percent=5, database_directory=OWN, statvfs=statvfs).check("/engine")
+    DiskGuard(5, OWN, statvfs=statvfs).check("/engine")
 
 
 def test_a_disk_with_room_is_fine_and_so_is_one_that_counts_no_inodes() -> None:
@@ -54,4 +54,4 @@ def test_nothing_is_refused_where_it_cannot_be_measured() -> None:
     def statvfs(path: str) -> os.statvfs_result:
         raise FileNotFoundError(path)
 
-    DiskGuard(min_free_percent=5, database_directory=OWN, statvfs=statvfs).check("/engine")
+    DiskGuard(5, OWN, statvfs=statvfs).check("/engine")

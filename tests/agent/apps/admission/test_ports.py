@@ -5,20 +5,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import structlog
-from structlog.testing import LogCapture
 
 from agent.apps.admission.ports import HostPorts, Ports
+from agent.apps.defaults import AppDefaults
 from agent.apps.errors import NoFreePort
-from agent.apps.repository.repository import AppRepository
 from agent.engine.api import decoding
-from agent.engine.docker.engine import DockerEngine
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.daemons import NO_ENGINE
 
 OTHER = Container(
     id="1",
@@ -43,13 +39,9 @@ class OneBusyPort(HostPorts):
 
 
 def ports(folder: Path, *, ephemeral: range, busy: int, engine: Engine | None = None) -> Ports:
-    return Ports(
-        engine=engine or DockerEngine(url=NO_ENGINE, timeout_seconds=1),
-        repository=AppRepository(Store(folder / "agent.db")),
-        probe=OneBusyPort(ephemeral=ephemeral, busy=busy),
-        pick_from=range(100, 105),
-        log=structlog.wrap_logger(None, processors=[LogCapture()]),
-    )
+    defaults = AppDefaults(ports=range(100, 105))
+    context = context_of(engine or FakeEngine(), folder, defaults=defaults)
+    return Ports(context, OneBusyPort(ephemeral=ephemeral, busy=busy))
 
 
 class StaleList(FakeEngine):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import AppsNetwork
@@ -14,17 +13,16 @@ from agent.apps.errors import NetworkUnfit
 from agent.engine.errors import EngineRefused
 from agent.engine.models import EngineInfo, Network
 from agent.model import NewApp
+from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 
 def network_of(engine: FakeEngine, log: LogCapture, kernel: Path, **settings: Any) -> AppsNetwork:
+    defaults = replace(DEFAULTS, **({"isolated": True} | settings))
     return AppsNetwork(
-        engine=engine,
-        defaults=replace(DEFAULTS, **({"isolated": True} | settings)),
-        log=structlog.wrap_logger(None, processors=[log]),
-        kernel_settings=kernel,
+        context_of(engine, kernel, log=log, defaults=defaults), kernel_settings=kernel
     )
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import docker
 import pytest
-import structlog
 from docker.types import IPAMConfig, IPAMPool
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import FILTERS_IPV6, INTERFACE, AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.engine.docker.engine import DockerEngine
+from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.apps.isolated_apps import IPV6, ClientOf, isolated, on_host
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent
@@ -66,12 +66,8 @@ async def test_an_engine_without_its_userland_proxy_is_told_of(
     dockerd.start(options=["--userland-proxy=false"])
     log = LogCapture()
     engine = DockerEngine(url=dockerd.url, timeout_seconds=30)
-    network = AppsNetwork(
-        engine=engine,
-        defaults=AppDefaults(isolated=True),
-        log=structlog.wrap_logger(None, processors=[log]),
-        kernel_settings=tmp_path,
-    )
+    context = context_of(engine, tmp_path, log=log, defaults=AppDefaults(isolated=True))
+    network = AppsNetwork(context, kernel_settings=tmp_path)
     await network.prepare()
     # The agent of this test is not in the network namespace of its engine.
     setting = "ipv4/conf/rollcall0/route_localnet"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.dry_run.dry_runs import Plan
+from agent.apps.dry_run.plan import Plan
 from agent.apps.errors import AppBusy, DataInUse, PortInUse
 from agent.apps.service.apps import Apps
 from agent.engine.errors import DiskFull

@@ -5,18 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-import structlog
-from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from agent.apps.admission.disk import DiskGuard, DiskSpace, flush_disks
-from agent.apps.counters import AppCounters
-from agent.apps.images.collector import UnneededImages
+from agent.apps.admission.disk import DiskGuard, DiskSpace
 from agent.apps.images.pulled import ImageUse
-from agent.apps.images.remover import ImageRemover
-from agent.apps.repository.repository import AppRepository
+from agent.apps.images.remover import UnneededImages
 from agent.engine.errors import DiskFull
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.apps.pulled_apps import (
     FULL_DISK,
     THREE,
@@ -82,20 +77,9 @@ async def test_no_more_images_go_than_the_disk_needs_and_the_least_recent_go_fir
         free = 0 if len(engine.here()) == full else 1000
         return os.statvfs_result((4096, 4096, 1000, free, free, 1000, 1000, 1000, 0, 255))
 
-    store = Store(tmp_path / "agent.db")
-    repository = AppRepository(store)
-    repository.load(await store.open())
-    guard = DiskGuard(min_free_percent=5, database_directory=tmp_path, statvfs=statvfs)
-    log = structlog.wrap_logger(None, processors=[LogCapture()])
-    counters = AppCounters(CollectorRegistry())
-    remover = ImageRemover(
-        engine=engine, repository=repository, use=ImageUse(), counters=counters, log=log
-    )
-    unneeded = UnneededImages(
-        engine=engine, repository=repository, remover=remover, disk_guard=guard
-    )
-
-    await DiskSpace(guard=guard, free=unneeded.free, flush=flush_disks).check("/engine")
-    await repository.store.close()
+    guard = DiskGuard(5, tmp_path, statvfs=statvfs)
+    async with opened_host(engine, tmp_path) as host:
+        unneeded = UnneededImages(host.context, ImageUse(), guard)
+        await DiskSpace(guard=guard, free=unneeded.free).check("/engine")
 
     assert engine.here() == {"p1", "p3"}

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.apps.context import AgentContext
 from agent.apps.images.pulled import MOST_PULLS, PulledImages
 from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import PullTimeout
 from agent.engine.models import ImageEvent, PullProgress
 from agent.state.history import Pull
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.database.transactions import read_back
+from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.engines.pulling_engine import PullingEngine
 
 ONE, OTHER = "s/app:1", "s/app:other"
@@ -20,12 +23,14 @@ BEGAN_AT = 1_000_000.0
 
 
 @pytest.fixture
-async def repository(tmp_path: Path) -> AsyncIterator[AppRepository]:
-    store = Store(tmp_path / "agent.db")
-    repository = AppRepository(store, clock=lambda: BEGAN_AT)
-    repository.load(await store.open())
-    yield repository
-    await repository.store.close()
+async def context(tmp_path: Path) -> AsyncIterator[AgentContext]:
+    async with opened_host(FakeEngine(), tmp_path, clock=lambda: BEGAN_AT) as host:
+        yield host.context
+
+
+@pytest.fixture
+def repository(context: AgentContext) -> AppRepository:
+    return context.repository
 
 
 class LatePullEngine(PullingEngine):
@@ -52,10 +57,10 @@ class LatePullEngine(PullingEngine):
 @pytest.mark.parametrize("ends", ["cancelled", "too late"])
 @pytest.mark.parametrize(("seconds_later", "pulled"), [(1, {"p1": {ONE}}), (3, {})])
 async def test_an_image_is_the_agents_if_its_pull_ended_just_after_the_agent_gave_it_up(
-    repository: AppRepository, ends: str, seconds_later: float, pulled: dict[str, set[str]]
+    context: AgentContext, ends: str, seconds_later: float, pulled: dict[str, set[str]]
 ) -> None:
     now, engine = BEGAN_AT, LatePullEngine()
-    images = PulledImages(engine=engine, repository=repository, clock=lambda: now)
+    images = PulledImages(replace(context, engine=engine, clock=lambda: now))
     pull = asyncio.create_task(images.pull(ONE, lambda _: None))
     await engine.pulling.wait()
 
@@ -69,8 +74,8 @@ async def test_an_image_is_the_agents_if_its_pull_ended_just_after_the_agent_gav
     now += 100
     await images.finish_broken_off()
 
-    assert repository.pulls.images == pulled
-    assert repository.pulls.begun == {}
+    assert context.repository.pulls.images == pulled
+    assert context.repository.pulls.begun == {}
 
 
 async def test_an_image_that_two_pulls_brought_has_the_tags_of_both(
@@ -105,12 +110,12 @@ class WaitingEngine(PullingEngine):
 
 
 async def test_more_pulls_than_may_run_wait_for_their_turn_and_can_be_cancelled_meanwhile(
-    repository: AppRepository,
+    context: AgentContext, repository: AppRepository
 ) -> None:
     engine = WaitingEngine()
     references = [f"s/app:{number}" for number in range(MOST_PULLS + 2)]
     engine.serve({reference: f"p-{reference}" for reference in references})
-    images = PulledImages(engine=engine, repository=repository, clock=lambda: BEGAN_AT)
+    images = PulledImages(replace(context, engine=engine))
     pulls = [asyncio.create_task(images.pull(each, lambda _: None)) for each in references]
     for _ in range(MOST_PULLS):
         await engine.asked.acquire()

@@ -13,18 +13,19 @@ import docker
 import docker.errors
 import pytest
 import requests
-import structlog
 from structlog.testing import LogCapture
 
+from agent.apps.ownership.labels import HELPER_LABEL, HELPS
 from agent.apps.recovery.recovery import MAX_RECOVERIES, JournalRecovery, RetrySchedule
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused
+from agent.engine.models import Container
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
 from agent.model import App, NewApp
 from agent.state.store import Store
 from dev.waiting import until
+from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, in_process_agent
@@ -60,43 +61,41 @@ def stop_of(name: str) -> StopEntry:
     return StopEntry(header=header, target=target)
 
 
+class ListingEngine(FakeEngine):
+    """An engine that records by which labels its containers are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = list[str | None]()
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        self.listed.append(label)
+        return await super().containers(label=label, seconds=seconds)
+
+
 @pytest.mark.slow
 async def test_an_operation_that_ended_while_another_was_recovered_is_not_recovered_again(
     tmp_path: Path,
 ) -> None:
-    store, last = Store(tmp_path / "agent.db"), stop_of("last")
+    last, recovered, engine = stop_of("last"), list[str](), ListingEngine()
     first = [stop_of(f"web-{number}") for number in range(MAX_RECOVERIES)]
-    repository, recovered = AppRepository(store), list[str]()
-    repository.load(await store.open())
-    for entry in (*first, last):
-        await repository.begin(entry)
+    async with opened_host(engine, tmp_path) as host:
+        repository = host.context.repository
+        for entry in (*first, last):
+            await repository.begin(entry)
 
-    async def recover(job: Job, entry: StopEntry) -> None:
-        recovered.append(job.app)
-        for ended in {entry.app: entry, "last": last}.values():  # as a request would do
-            await repository.finish(ended, ended.target)
+        async def recover(job: Job, entry: StopEntry) -> None:
+            recovered.append(job.app)
+            for ended in {entry.app: entry, "last": last}.values():  # as a request would do
+                await repository.finish(ended, ended.target)
 
-    runner = OperationRunner(
-        repository=repository,
-        recover={StopEntry: recover},
-        clock=lambda: 0.0,
-        log=structlog.wrap_logger(None, processors=[LogCapture()]),
-    )
-    swept = asyncio.Event()
-
-    async def sweep() -> None:
-        swept.set()
-
-    await JournalRecovery(
-        repository=repository,
-        runner=runner,
-        sweep_data=sweep,
-        schedule=RetrySchedule(lambda: 0.0),
-    ).recover()
-    await repository.store.close()
+        runner = OperationRunner(host.context, {StopEntry: recover})
+        await JournalRecovery(host, runner).recover()
 
     assert recovered == [each.app for each in first]
-    assert swept.is_set()
+    assert engine.listed == [f"{HELPER_LABEL}={HELPS}"]  # what nobody reads is swept before
 
 
 @pytest.mark.slow

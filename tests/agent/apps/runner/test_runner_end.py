@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import time
 
 import pytest
-import structlog
-from structlog.testing import LogCapture
 
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import opened_host
+from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.running_apps import ASKER
 from tests.support.machine.clocks import in_virtual_time
 
@@ -21,12 +18,8 @@ from tests.support.machine.clocks import in_virtual_time
 @asynccontextmanager
 async def opened_runner(folder: Path) -> AsyncIterator[OperationRunner]:
     """Yield a runner, whose repository is closed in the end."""
-    store = Store(folder / "agent.db")
-    repository = AppRepository(store, clock=time)
-    repository.load(await store.open())
-    log = structlog.wrap_logger(None, processors=[LogCapture()])
-    yield OperationRunner(repository=repository, recover={}, clock=time, log=log)
-    await repository.store.close()
+    async with opened_host(FakeEngine(), folder) as host:
+        yield OperationRunner(host.context, {})
 
 
 async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind(

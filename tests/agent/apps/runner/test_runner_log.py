@@ -3,17 +3,17 @@
 from pathlib import Path
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppExists
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.journal import EntryHeader, StopEntry
 from agent.model import App
-from agent.state.store import Store, StoreError
+from agent.state.store import StoreError
+from tests.support.agent.apps.hosts import opened_host
+from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.running_apps import ASKER
 
 APP = App(name="web", image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")
@@ -40,24 +40,17 @@ async def level(
     folder: Path, error: Exception, *, commits: bool = True, repeated: bool = False
 ) -> str:
     """Return the level at which the failure of an operation, or of its recovery, is logged."""
-    store, log = Store(folder / "agent.db"), LogCapture()
-    repository, operation = AppRepository(store), FailingOperation(error, commits=commits)
-    repository.load(await store.open())
-    runner = OperationRunner(
-        repository=repository,
-        recover={StopEntry: operation.recover},
-        clock=lambda: 0.0,
-        log=structlog.wrap_logger(None, processors=[log]),
-    )
-    entry = StopEntry(header=HEADER, target=APP)
-    failing = (
-        runner.recover(entry, repeated=True)
-        if repeated
-        else runner.perform("web", "stop", ASKER, operation.run)
-    )
-    with pytest.raises(type(error)):
-        await failing
-    await repository.store.close()
+    log, operation = LogCapture(), FailingOperation(error, commits=commits)
+    async with opened_host(FakeEngine(), folder, log=log) as host:
+        runner = OperationRunner(host.context, {StopEntry: operation.recover})
+        entry = StopEntry(header=HEADER, target=APP)
+        failing = (
+            runner.recover(entry, repeated=True)
+            if repeated
+            else runner.perform("web", "stop", ASKER, operation.run)
+        )
+        with pytest.raises(type(error)):
+            await failing
     return str(log.entries[-1]["log_level"])
 
 

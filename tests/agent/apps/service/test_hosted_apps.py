@@ -1,22 +1,18 @@
 """What the heartbeat tells of apps, also while the engine does not answer."""
 
 import asyncio
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.findings import Findings
 from agent.apps.recovery.watcher import EngineState
-from agent.apps.repository.repository import AppRepository
-from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
+from agent.apps.service.hosted_apps import HostedAppsQuery, ListContainers
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
 from agent.model import NewApp
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.machine.clocks import in_virtual_time
@@ -50,26 +46,22 @@ class UnavailableEngine:
         return {}
 
 
-@pytest.fixture
-def apps(tmp_path: Path) -> HostedAppBuilder:
-    return HostedAppBuilder(
-        repository=AppRepository(Store(tmp_path / "agent.db")),
-        findings=Findings(),
-        crashes=Crashes(on_loop=lambda: None, clock=time.time),
-    )
+def query_of(
+    folder: Path,
+    containers: ListContainers,
+    *,
+    on_change: Callable[[], None] = lambda: None,
+) -> HostedAppsQuery:
+    context = context_of(FakeEngine(), folder, on_change=on_change)
+    return HostedAppsQuery(context, containers, EngineState(problem=None))
 
 
+@in_virtual_time
 async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
-    apps: HostedAppBuilder,
+    tmp_path: Path,
 ) -> None:
     engine, changed = FrozenEngine(), asyncio.Event()
-    query = HostedAppsQuery(
-        apps=apps,
-        containers=engine,
-        engine=EngineState(problem=None),
-        on_change=changed.set,
-        timeout_seconds=0.05,
-    )
+    query = query_of(tmp_path, engine, on_change=changed.set)
 
     told = [(await query.hosted_apps()).docker_state for _ in range(20)]
     await asyncio.sleep(0)
@@ -87,14 +79,9 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
 
 @in_virtual_time
 async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_take(
-    apps: HostedAppBuilder,
+    tmp_path: Path,
 ) -> None:
-    query = HostedAppsQuery(
-        apps=apps,
-        containers=FrozenEngine(),
-        engine=EngineState(problem=None),
-        on_change=lambda: None,
-    )
+    query = query_of(tmp_path, FrozenEngine())
     clock = asyncio.get_running_loop()
     began = clock.time()
 
@@ -104,14 +91,9 @@ async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_ta
     await query.close()
 
 
-async def test_an_engine_that_refuses_at_once_is_asked_each_time(apps: HostedAppBuilder) -> None:
+async def test_an_engine_that_refuses_at_once_is_asked_each_time(tmp_path: Path) -> None:
     changed = asyncio.Event()
-    query = HostedAppsQuery(
-        apps=apps,
-        containers=UnavailableEngine(),
-        engine=EngineState(problem=None),
-        on_change=changed.set,
-    )
+    query = query_of(tmp_path, UnavailableEngine(), on_change=changed.set)
 
     assert (await query.hosted_apps()).docker_state == "unreachable"
     assert (await query.hosted_apps()).docker_state == "unreachable"
@@ -120,15 +102,10 @@ async def test_an_engine_that_refuses_at_once_is_asked_each_time(apps: HostedApp
     await query.close()
 
 
-async def test_a_defect_does_not_end_the_asking(apps: HostedAppBuilder) -> None:
+async def test_a_defect_does_not_end_the_asking(tmp_path: Path) -> None:
     engine = UnavailableEngine()
     engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
-    query = HostedAppsQuery(
-        apps=apps,
-        containers=engine,
-        engine=EngineState(problem=None),
-        on_change=lambda: None,
-    )
+    query = query_of(tmp_path, engine)
 
     assert (await query.hosted_apps()).docker_state == "unreachable"
 
@@ -139,15 +116,10 @@ async def test_a_defect_does_not_end_the_asking(apps: HostedAppBuilder) -> None:
     await query.close()
 
 
-async def test_nothing_is_asked_after_the_end(apps: HostedAppBuilder) -> None:
+@in_virtual_time
+async def test_nothing_is_asked_after_the_end(tmp_path: Path) -> None:
     engine = FrozenEngine()
-    query = HostedAppsQuery(
-        apps=apps,
-        containers=engine,
-        engine=EngineState(problem=None),
-        on_change=lambda: None,
-        timeout_seconds=0.05,
-    )
+    query = query_of(tmp_path, engine)
     await query.hosted_apps()
 
     await query.close()

@@ -1,29 +1,20 @@
 """An engine that says what a test has it say: what no engine on this machine would."""
 
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import structlog
 from aiohttp import web
-from structlog.testing import LogCapture
 
-from agent.apps.containers.network import AppsNetwork
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.findings import Findings
-from agent.apps.health.runs import Runs
-from agent.apps.ownership.ownership import Ownership
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
-from agent.apps.service.queries import AppQueries, RecordBuilder
+from agent.apps.service.queries import AppQueries
 from agent.engine.protocol import Engine
 from agent.model import App
-from agent.state.store import Store
-from tests.support.agent.in_process import DEFAULTS, identity_of
+from tests.support.agent.apps.hosts import opened_host
+from tests.support.agent.in_process import DEFAULTS
 
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 INFO = {
@@ -169,9 +160,6 @@ def inspect_response(status: str, *ports: int) -> dict[str, Any]:
 @asynccontextmanager
 async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]:
     """Query one app, `app`, with the ports SSH and HTTP."""
-    store = Store(folder / "agent.db")
-    repository = AppRepository(store)
-    repository.load(await store.open())
     app = App(
         name="app",
         image="image",
@@ -182,22 +170,6 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
         created_at=NOW,
         container_id=ID,
     )
-    await repository.put(app)
-    log = structlog.wrap_logger(None, processors=[LogCapture()])
-    operations = OperationRunner(repository=repository, recover={}, clock=time.time, log=log)
-    ownership = Ownership(
-        engine=engine, repository=repository, identity=identity_of(folder), log=log
-    )
-    yield AppQueries(
-        engine=engine,
-        repository=repository,
-        ownership=ownership,
-        records=RecordBuilder(
-            operations=operations,
-            findings=Findings(),
-            crashes=Crashes(on_loop=lambda: None, clock=time.time),
-            runs=Runs(),
-            network=AppsNetwork(engine=engine, defaults=DEFAULTS, log=log),
-        ),
-    )
-    await repository.store.close()
+    async with opened_host(engine, folder, defaults=DEFAULTS) as host:
+        await host.context.repository.put(app)
+        yield AppQueries(host, OperationRunner(host.context, {}))

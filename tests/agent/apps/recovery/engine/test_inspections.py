@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.health.runs import Runs
 from agent.apps.recovery.inspector import MOST_IN_A_ROUND, ROUND_SECONDS, Inspector
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineTimeout
 from agent.engine.models import Container, ContainerEvent, InspectedContainer
 from agent.model import App
-from agent.state.store import Store
+from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.machine.clocks import ManualClock
@@ -67,19 +65,14 @@ class Scene:
         self.engine = Inspections(apps)
         self.clock = ManualClock(1000.0)
         self.found = 0
-        self._store = Store(folder / "agent.db")
+        self._context = context_of(self.engine, folder)
 
     async def begin(self) -> None:
-        repository = AppRepository(self._store)
+        repository = self._context.repository
         apps = [an_app(container_id) for container_id in self.engine.state.containers]
-        repository.load(replace(await self._store.open(), apps=apps))
-        await self._store.close()
-        self.inspector = Inspector(
-            engine=self.engine,
-            repository=repository,
-            runs=Runs(),
-            monotonic=lambda: self.clock.now,
-        )
+        repository.load(replace(await repository.store.open(), apps=apps))
+        await repository.store.close()
+        self.inspector = Inspector(self._context, monotonic=lambda: self.clock.now)
         self.inspector.listeners.append(self._count)
         await self.look()
 

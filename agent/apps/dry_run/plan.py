@@ -1,28 +1,22 @@
 """Carries out a change on a copy, and returns what it would do."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Generic, TypeVar
 
 import msgspec
 
-from agent.apps.containers.manager import UP_STATES
+from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.network import NETWORK
 from agent.apps.dry_run.engine import PREFIX, DryEngine
-from agent.apps.dry_run.parts import DryStore
+from agent.apps.host import Host
 from agent.apps.repository.outcomes import changed_names
-from agent.apps.repository.repository import AppRepository
-from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineRefused
 from agent.engine.models import InspectedContainer
 from agent.engine.protocol import Engine
-from agent.journal import JournalEntry
 from agent.model import App
 
 # The time that the engine needs to start a container.
 START_SECONDS = 1
-Changes = TypeVar("Changes")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,55 +42,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None
 
 
-class DryRuns(Generic[Changes]):
-    """Carries out changes on a copy of what the agent knows, over an engine that does nothing.
+async def plan_change(
+    host: Host,
+    dry: Host,
+    engine: DryEngine,
+    name: str,
+    change: Callable[[], Awaitable[AppView | None]],
+) -> Plan:
+    """Return what a change of an app would do: ``change`` carries it out on the ``dry`` host.
 
-    ``build`` returns what carries them out on these; its last argument is the entry of an operation
-    whose pull the change would end, None if there is none.
+    Raises:
+        AppError, EngineError, StoreError: the change would fail so.
+
     """
-
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        repository: AppRepository,
-        runner: OperationRunner,
-        build: Callable[[DryEngine, AppRepository, JournalEntry | None], Changes],
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
-        self._runner = runner
-        self._build = build
-
-    async def plan(
-        self,
-        name: str,
-        requester: Requester,
-        change: Callable[[Changes, Requester], Awaitable[AppView | None]],
-        *,
-        ends_pulls: bool,
-    ) -> Plan:
-        """Return what a change of an app would do; ``ends_pulls`` if it ends pulls of the app.
-
-        Raises:
-            AppError, EngineError, StoreError: the change would fail so.
-
-        """
-        ended = await self._runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
-        engine = DryEngine(self._engine)
-        repository = self._repository.copied(DryStore(self._repository.store.revisions))
-        app = repository.find(name)
-        before = await _container(self._engine, app)
-        changes = self._build(engine, repository, ended)
-        view = await change(changes, replace(requester, respond_async=False))
-        after = None if view is None else await _container(engine, repository.find(name))
-        return Plan(
-            app=None if view is None else _as_known(view, engine),
-            replaces_container=after is not None and before is not None and before.id != after.id,
-            seconds_without_service=_seconds(engine, before, after),
-            changed=_changed(app, repository.find(name)),
-            message="; ".join(_notes(engine, before, after)) or None,
-        )
+    app = dry.context.repository.find(name)
+    before = await _container(host.context.engine, app)
+    view = await change()
+    would_be = dry.context.repository.find(name)
+    after = None if view is None else await _container(engine, would_be)
+    return Plan(
+        app=None if view is None else _as_known(view, engine),
+        replaces_container=after is not None and before is not None and before.id != after.id,
+        seconds_without_service=_seconds(engine, before, after),
+        changed=_changed(app, would_be),
+        message="; ".join(_notes(engine, before, after)) or None,
+    )
 
 
 async def _container(engine: Engine, app: App | None) -> InspectedContainer | None:

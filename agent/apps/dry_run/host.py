@@ -1,6 +1,7 @@
-"""The parts that a dry run replaces: they check what can be checked without a change."""
+"""A copy of the host for a dry run, whose parts check what can be checked without a change."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,21 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.admission.admission import Admission
+from agent.apps.admission.disk import DiskGuard, DiskSpace
+from agent.apps.admission.ports import HostPorts, Ports, ephemeral_ports
+from agent.apps.archives.access import DataAccess
+from agent.apps.containers.containers import Containers, do_nothing, port_in_use
 from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.readiness import Requirement
-from agent.apps.containers.starter import ContainerStarter, port_in_use
-from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE
+from agent.apps.containers.volumes import Volumes
+from agent.apps.context import AgentContext
+from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE, DryEngine
 from agent.apps.health.checker import CheckFailure, HealthChecker
+from agent.apps.health.crashes import Crashes
+from agent.apps.health.health import Health
+from agent.apps.host import Host
 from agent.apps.images.images import AppImages
-from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import cancelled
 from agent.engine.models import Container, Image, PullProgress
@@ -22,8 +31,48 @@ from agent.journal import CreateEntry, ReplaceEntry
 from agent.model import App, HealthCheck, PullPolicy
 from agent.state.events import Event
 from agent.state.history import Revision
-from agent.state.store import Store, do_nothing
+from agent.state.store import Store
 from agent.state.transactions import Statement
+
+
+def dry_host(host: Host, engine: DryEngine) -> Host:
+    """Return a copy of a host that changes nothing but itself; nothing in it has to settle."""
+    context = _dry_context(host.context, engine)
+    guard = DiskGuard(context.defaults.min_free_percent, host.context.repository.store.folder)
+    volumes, passwords = Volumes(context), DryPasswords(context)
+    bind = context.defaults.bind
+    ports = Ports(context, HostPorts(bind=bind, ephemeral=ephemeral_ports()))
+    data = DataAccess(context, volumes, flush_nothing)
+    data.in_use = host.data.in_use
+    return Host(
+        context=context,
+        containers=DryContainers(context, engine, volumes, passwords, ports),
+        volumes=volumes,
+        images=DryImages(context, guard),
+        admission=Admission(context, ports, DiskSpace(guard=guard, free=free_nothing)),
+        data=data,
+        passwords=passwords,
+    )
+
+
+def _dry_context(real: AgentContext, engine: DryEngine) -> AgentContext:
+    repository = real.repository.copied(DryStore(real.repository.store.revisions))
+    return replace(
+        real,
+        engine=engine,
+        repository=repository,
+        ownership=real.ownership.copied(engine, repository),
+        defaults=replace(real.defaults, settle_seconds=0),
+        health=Health(
+            checker=DryHealthChecker(engine),
+            findings=real.health.findings.copied(),
+            # A change begins anew: earlier ends say nothing about the app as it would be.
+            crashes=Crashes(on_loop=do_nothing, clock=real.clock),
+            runs=real.health.runs.copied(),
+        ),
+        log=silent_log(),
+        on_change=do_nothing,
+    )
 
 
 def silent_log() -> FilteringBoundLogger:
@@ -67,19 +116,16 @@ class DryStore(Store):
         then()
 
 
-class EndedPull:
-    """Undoes an operation that pulls an image, as a `DELETE` or a stop of the app does."""
+async def recover_ended_pull(host: Host, job: Job, entry: CreateEntry | ReplaceEntry) -> None:
+    """Undo an operation that pulls an image, as a `DELETE` or a stop of the app does.
 
-    def __init__(self, repository: AppRepository) -> None:
-        self._repository = repository
-
-    async def recover(self, job: Job, entry: CreateEntry | ReplaceEntry) -> None:
-        """Put the app as it was before; nothing else was changed before the pull."""
-        error = cancelled(entry.header, job.header.operation, by=job.header.by)
-        before = None
-        if isinstance(entry, ReplaceEntry):
-            before = msgspec.structs.replace(entry.before, message=str(error))
-        await self._repository.finish(entry, before, undone=entry.id, error=error)
+    Nothing else was changed before the pull.
+    """
+    error = cancelled(entry.header, job.header.operation, by=job.header.by)
+    before = None
+    if isinstance(entry, ReplaceEntry):
+        before = msgspec.structs.replace(entry.before, message=str(error))
+    await host.context.repository.finish(entry, before, undone=entry.id, error=error)
 
 
 class DryHealthChecker(HealthChecker):
@@ -116,7 +162,7 @@ class DryImages(AppImages):
         progress: Callable[[PullProgress], None],
     ) -> Image:
         """Return the image that an app runs or ran; ImageUnavailable as without a dry run."""
-        if digest is None and await self._engine.image(image_id) is None:
+        if digest is None and await self._context.engine.image(image_id) is None:
             fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
             if fetched is UNKNOWN_IMAGE:
                 return fetched
@@ -125,17 +171,12 @@ class DryImages(AppImages):
         )
 
 
-class DryStarter(ContainerStarter):
-    """Checks whether the ports of an app that would be started are free.
+class DryContainers(Containers):
+    """Checks whether the ports of an app that would be started are free."""
 
-    ``publish`` notes which ports of the host a container has once it runs.
-    """
-
-    def __init__(
-        self, *, publish: Callable[[str, Collection[int]], Awaitable[None]], **parts: Any
-    ) -> None:
-        super().__init__(**parts)
-        self._publish = publish
+    def __init__(self, context: AgentContext, engine: DryEngine, *parts: Any) -> None:
+        super().__init__(context, *parts)
+        self._dry_engine = engine
 
     async def start(
         self,
@@ -152,7 +193,7 @@ class DryStarter(ContainerStarter):
             holder = self._ports.holder(app.name, port, published, app.container_id)
             if holder is not None:
                 raise port_in_use(app.name, port, holder)
-        await self._publish(container_id, (app.ssh_port, app.http_port))
+        await self._dry_engine.publish(container_id, (app.ssh_port, app.http_port))
         return await super().start(
             app,
             container_id,

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.apps.health.findings import Finding
-from agent.apps.health.monitor import Tally
+from agent.apps.recovery.monitor import Tally
 from agent.model import HealthCheck
 
 CHECK = HealthCheck(path="/", interval_seconds=10, retries=3)

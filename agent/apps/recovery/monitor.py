@@ -5,14 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
-from structlog.typing import FilteringBoundLogger
-
-from agent.apps.counters import AppCounters
+from agent.apps.context import AgentContext
 from agent.apps.errors import AppNotFound, AppNotRunning
-from agent.apps.health.checker import HealthChecker
-from agent.apps.health.findings import Finding, Findings
+from agent.apps.health.findings import Finding
 from agent.apps.observer import ContainerObserver
-from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import EngineError
 from agent.engine.models import Container, ContainerEvent
 from agent.model import App, HealthCheck
@@ -72,20 +68,8 @@ class HealthMonitor(ContainerObserver):
     Nothing is checked while an app is paused or down.
     """
 
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        checker: HealthChecker,
-        findings: Findings,
-        counters: AppCounters,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._repository = repository
-        self._checker = checker
-        self._findings = findings
-        self._counters = counters
-        self._log = log
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
         self._tasks: dict[_Checked, asyncio.Task[None]] = {}
         self._observed: set[_Checked] = set()
         # Called when an app has become healthy or unhealthy.
@@ -98,7 +82,7 @@ class HealthMonitor(ContainerObserver):
     def _wanted(self) -> dict[_Checked, App]:
         return {
             _Checked(app.container_id, app.health): app
-            for app in self._repository.existing()
+            for app in self._context.repository.existing()
             if app.health is not None and app.container_id is not None
         }
 
@@ -106,7 +90,7 @@ class HealthMonitor(ContainerObserver):
         """Check the apps that run from now on, and no others."""
         wanted = self._wanted()
         self._observed = set(wanted)
-        self._findings.keep(containers)
+        self._context.health.findings.keep(containers)
         running = {
             checked: app
             for checked, app in wanted.items()
@@ -116,18 +100,19 @@ class HealthMonitor(ContainerObserver):
         for checked in self._tasks.keys() - running.keys():
             self._end(checked)
             if checked not in wanted:  # findings of a former check do not count for the next one
-                self._findings.forget(checked.container_id)
+                self._context.health.findings.forget(checked.container_id)
         for checked in running.keys() - self._tasks.keys():
             self._begin(running[checked].name, checked, containers[checked.container_id])
-        self._counters.unhealthy.set(self._count_unhealthy(containers))
+        self._context.counters.unhealthy.set(self._count_unhealthy(containers))
 
     def _count_unhealthy(self, containers: Mapping[str, Container]) -> int:
         pairs = (
-            (app, containers.get(app.container_id or "")) for app in self._repository.existing()
+            (app, containers.get(app.container_id or ""))
+            for app in self._context.repository.existing()
         )
         return sum(
-            self._findings.shown(app, container).health == "unhealthy"
-            or self._findings.why_unhealthy(app, container) is not None
+            self._context.health.findings.shown(app, container).health == "unhealthy"
+            or self._context.health.findings.why_unhealthy(app, container) is not None
             for app, container in pairs
             if container is not None
         )
@@ -135,14 +120,14 @@ class HealthMonitor(ContainerObserver):
     def happened(self, event: ContainerEvent) -> None:
         """Begin anew with a container that was started, paused or the like."""
         if event.action in NEW_BEGINNINGS:
-            self._findings.begin_anew(event.container_id)
+            self._context.health.findings.begin_anew(event.container_id)
             for checked in list(self._tasks):
                 if checked.container_id == event.container_id:
                     self._end(checked)
 
     def engine_gone(self) -> None:
         """Begin anew with all containers: the engine may start them before it sends events."""
-        self._findings.keep(())
+        self._context.health.findings.keep(())
         for checked in list(self._tasks):
             self._end(checked)
 
@@ -155,26 +140,28 @@ class HealthMonitor(ContainerObserver):
         self._tasks.pop(checked).cancel()
 
     async def _check_at_intervals(self, name: str, checked: _Checked, container: Container) -> None:
-        tally = Tally(checked.check, self._findings.of(checked.container_id), monotonic())
+        tally = Tally(
+            checked.check, self._context.health.findings.of(checked.container_id), monotonic()
+        )
         while True:
             await asyncio.sleep(tally.pause(monotonic()))
             try:
-                app = self._repository.get(name)
-                failure = await self._checker.failure(app, checked.check, container)
+                app = self._context.repository.get(name)
+                failure = await self._context.health.checker.failure(app, checked.check, container)
             except (AppNotFound, AppNotRunning, EngineError):
                 continue  # there is nothing to count
             before = tally.finding
             tally.add(failure.reason if failure is not None else None, monotonic())
-            self._findings.put(checked.container_id, tally.finding)
+            self._context.health.findings.put(checked.container_id, tally.finding)
             if tally.finding.health != before.health:
                 self._tell(name, before, tally.finding)
 
     def _tell(self, name: str, before: Finding, finding: Finding) -> None:
         if finding.health == "unhealthy":
-            self._counters.turned_unhealthy.inc()
-            self._log.warning("app is unhealthy", app=name, reason=finding.reason)
+            self._context.counters.turned_unhealthy.inc()
+            self._context.log.warning("app is unhealthy", app=name, reason=finding.reason)
         elif before.health == "unhealthy":
-            self._log.info("app is healthy again", app=name)
+            self._context.log.info("app is healthy again", app=name)
         for listener in self.listeners:
             listener()
 

@@ -1,1 +1,0 @@
-"""Builds the parts of the apps and connects them."""

@@ -1,0 +1,440 @@
+"""The containers of apps: making, finding, starting, stopping and removing them."""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from agent.apps.admission.ports import Ports
+from agent.apps.app_label import app_from_label
+from agent.apps.containers.cpu import wrong_cpu
+from agent.apps.containers.network import AppsNetwork
+from agent.apps.containers.own_calls import (
+    PAUSE,
+    REMOVE,
+    START,
+    STOP,
+    UNPAUSE,
+    UPDATE,
+    OwnCalls,
+)
+from agent.apps.containers.passwords import Passwords
+from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requirement
+from agent.apps.containers.spec import (
+    build_container_spec,
+    check_image,
+    stop_seconds,
+    unknown_user,
+    with_note,
+)
+from agent.apps.containers.volumes import Volumes
+from agent.apps.context import AgentContext
+from agent.apps.errors import InvalidApp, NoSuchUser, PortInUse, StartFailed
+from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
+from agent.engine.errors import (
+    DiskFull,
+    EngineConflict,
+    EngineRefused,
+    HostPortInUse,
+    InvalidParameter,
+    NameInUse,
+    NetworkNotFound,
+    NoCommand,
+    ObjectNotFound,
+    PortsNotPublished,
+)
+from agent.engine.logins import digest_of
+from agent.engine.models import Container, ContainerSpec, Image, InspectedContainer
+from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
+from agent.model import App, with_image
+
+OTHER_PORT = "end that one, or give the app another port"
+PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
+UP_STATES = frozenset({"running", "restarting", "paused"})
+# The engine is removing it, or failed to: nothing else can be done with it.
+GONE_STATES = frozenset({"removing", "dead"})
+
+
+def do_nothing() -> None:
+    """End no wait."""
+
+
+class Containers:
+    """The containers of this agent's apps.
+
+    Every method may raise EngineUnavailable; then it is unknown what happened.
+    """
+
+    def __init__(
+        self, context: AgentContext, volumes: Volumes, passwords: Passwords, ports: Ports
+    ) -> None:
+        self.network = AppsNetwork(context)
+        self.calls = OwnCalls(context.clock)
+        self._context = context
+        self._volumes = volumes
+        self._passwords = passwords
+        self._ports = ports
+        self._readiness = Readiness(context)
+
+    async def of_app(self, app: str) -> list[Container]:
+        """List the containers labelled with an app that are this agent's."""
+        found = await self._context.engine.containers(label=f"{APP_LABEL}={app}")
+        return await self._context.ownership.own(found)
+
+    async def inspect(self, container: Container) -> InspectedContainer:
+        """Inspect a container; ObjectNotFound."""
+        return await self._context.engine.inspect(container.id)
+
+    async def read_app(self, container: InspectedContainer, **fields: Any) -> App:
+        """Return the app of a container: as its labels have it, and with these fields.
+
+        A volume in its map that is not this agent's, or is another app's, is left out.
+
+        Raises:
+            msgspec.MsgspecError: a label cannot be read.
+
+        """
+        app = app_from_label(container, **fields)
+        volumes = await self._volumes.ours(app.name, app.volumes)
+        return msgspec.structs.replace(app, volumes=volumes)
+
+    async def current(self, app: App) -> InspectedContainer | None:
+        """Inspect the app's container; None if it is gone, or about to be.
+
+        Raises:
+            AppOfAnother: another agent has adopted it.
+
+        """
+        if app.container_id is None:
+            return None
+        try:
+            seen = await self._context.engine.inspect(app.container_id)
+        except ObjectNotFound:
+            return None
+        await self._context.ownership.check(app.name, seen)
+        return seen if seen.state not in GONE_STATES else None
+
+    async def create(
+        self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str
+    ) -> tuple[App, str]:
+        """Create the container of the entry's target, beside any other that the app has.
+
+        Its volumes are created first: one that the engine creates by itself would lack our labels.
+        A container that the operation has made before, and whose answer was lost, is used.
+
+        Returns:
+            The app with its map of volumes and its image, and the container's id.
+
+        Raises:
+            NameTaken: a volume of a name that is needed is not ours.
+            InvalidApp: there is no program to run.
+            UnfitImage: the image cannot be used for apps.
+            NameInUse: another container has the name.
+            NetworkUnfit: the network of apps does not isolate them.
+            AppOfAnother: another agent has adopted the identity of this one.
+
+        """
+        self._context.ownership.check_agent()
+        check_image(image, entry.target.image)
+        # The server of the record's reference: others may have the same image.
+        known = with_image(entry.target, image.id).image_digest
+        digest = known or digest_of(entry.target.image, image.digests)
+        target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
+        lost = await self._volumes.lost(target)
+        app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
+        spec = build_container_spec(
+            app,
+            entry.id,
+            name=name,
+            image=image,
+            host=await self._context.engine.info(),
+            agent=self._context.ownership.agent,
+            network=await self.network.prepare(),
+            defaults=self._context.defaults,
+        )
+        spec = with_note(spec, lost)
+        try:
+            container_id = await self._create(entry, spec, image)
+        except NoCommand as error:
+            raise InvalidApp(
+                f"the image `{app.image}` names no program to run; set `command`"
+            ) from error
+        new = self._volumes.made_empty(entry, spec.volumes) if image.user else []
+        if new and not await self._context.engine.give(container_id, new, image.user):
+            await self.remove(container_id)
+            container_id = await self._create(entry, with_note(spec, unknown_user(image)), image)
+        return app, container_id
+
+    async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
+        """Create a container of this image: by the reference, or by the id if the tag has moved."""
+        by_id = replace(spec, image=image.id)
+        here = await self._context.engine.image(spec.image)
+        if here is None or here.id != image.id:
+            return await self._create_once(entry, by_id)
+        container_id = await self._create_once(entry, spec)
+        # The tag may have moved just now.
+        if (await self._context.engine.inspect(container_id)).image_id == image.id:
+            return container_id
+        await self.remove(container_id)
+        return await self._create_once(entry, by_id)
+
+    async def _create_once(self, entry: JournalEntry, spec: ContainerSpec) -> str:
+        try:
+            return await self._context.engine.create(spec)
+        except NameInUse:
+            made = [each for each in await self.made_by(entry) if each.name == spec.name]
+            if not made:
+                raise
+            return made[0].id
+
+    async def made_by(self, entry: JournalEntry) -> list[Container]:
+        """List the containers that an operation made."""
+        return [
+            each
+            for each in await self.of_app(entry.app)
+            if each.labels.get(OPERATION_LABEL) == entry.id
+        ]
+
+    async def remove_made_by(self, entry: JournalEntry) -> None:
+        """Remove the containers that an operation made."""
+        for container in await self.made_by(entry):
+            await self.remove(container.id)
+
+    async def undo(self, entry: JournalEntry) -> None:
+        """Remove all that an operation made, volumes included."""
+        await self.remove_made_by(entry)
+        await self._volumes.undo(entry)
+
+    async def undo_or_stop(self, entry: JournalEntry) -> None:
+        """Remove all that an operation made; stop what the engine fails to remove."""
+        try:
+            await self.undo(entry)
+        except EngineRefused as error:
+            self._context.log.warning("container not removed yet", app=entry.app, reason=str(error))
+            for container in await self.made_by(entry):
+                await self.stop(container)
+
+    async def remove(self, container_id: str) -> None:
+        """Remove a container, if it is there."""
+        with suppress(ObjectNotFound), self.calls.call(container_id, REMOVE):
+            await self._context.engine.remove(container_id)
+
+    async def remove_or_stop(self, container_id: str) -> str | None:
+        """Remove a container, if it is there; stop it if the engine fails to remove it.
+
+        Returns:
+            None, or the id of the operation that made the container which is only stopped.
+
+        """
+        try:
+            await self.remove(container_id)
+        except EngineRefused as error:
+            with suppress(ObjectNotFound):
+                container = await self._context.engine.inspect(container_id)
+                app = container.labels.get(APP_LABEL)
+                self._context.log.warning("container not removed yet", app=app, reason=str(error))
+                await self.stop(container)
+                return container.labels.get(OPERATION_LABEL)
+        return None
+
+    async def set_autostart(self, container: Container, *, enabled: bool) -> None:
+        """Set whether the engine starts a container by itself; EngineRefused."""
+        with self.calls.call(container.id, UPDATE):
+            await self._context.engine.set_autostart(container.id, enabled=enabled)
+
+    async def remove_volumes(self, app: str, names: Collection[str]) -> None:
+        """Remove volumes that an app has no longer; what a container still uses stays."""
+        try:
+            await self._volumes.remove(app, names)
+        except EngineConflict as error:
+            self._context.log.warning(
+                "old volume not removed: it is in use", app=app, reason=str(error)
+            )
+
+    async def stop(self, container: Container, target: App | None = None) -> None:
+        """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``.
+
+        They are those of its app as it is, or as it will be: ``target``.
+        """
+        app = target or self._context.ownership.app_of(container)
+        seconds = (
+            stop_seconds(app, self._context.defaults)
+            if app
+            else self._context.defaults.stop_seconds
+        )
+        with suppress(ObjectNotFound), self.calls.call(container.id, STOP):
+            await self._context.engine.stop(container.id, seconds)
+
+    async def stop_for_good(self, container: Container) -> None:
+        """Stop a container as above, and keep the engine from starting it by itself.
+
+        If the engine fails to note that, such as on a full disk, the agent tries again later.
+        """
+        await self.stop(container)
+        try:
+            with suppress(ObjectNotFound):
+                await self.set_autostart(container, enabled=False)
+        except EngineRefused as error:
+            app = container.labels.get(APP_LABEL)
+            self._context.log.warning("restart policy not changed yet", app=app, reason=str(error))
+
+    async def pause(self, container: Container) -> None:
+        """Pause a container; EngineConflict."""
+        with self.calls.call(container.id, PAUSE):
+            await self._context.engine.pause(container.id)
+
+    async def unpause(self, container: Container) -> None:
+        """Unpause a container."""
+        with self.calls.call(container.id, UNPAUSE):
+            await self._context.engine.unpause(container.id)
+
+    async def rename(self, container_id: str, name: str) -> bool:
+        """Rename a container, if it is there; return False if another one holds the name."""
+        with suppress(ObjectNotFound):
+            if not await self._has_name(container_id, name):
+                try:
+                    await self._context.engine.rename(container_id, name)
+                except (NameInUse, InvalidParameter):
+                    # The engine may carry out an earlier request late, and refuses this one then.
+                    return await self._has_name(container_id, name)
+        return True
+
+    async def _has_name(self, container_id: str, name: str) -> bool:
+        return (await self._context.engine.inspect(container_id)).name == name
+
+    async def limit(self, container_id: str, limits: App) -> None:
+        """Set the limits of an app in a container, running or not, if it is there."""
+        with suppress(ObjectNotFound), self.calls.call(container_id, UPDATE):
+            await self._context.engine.limit(container_id, cpu=limits.cpu, memory=limits.memory)
+
+    async def used_memory(self, container_id: str) -> int | None:
+        """Return the bytes of memory that a container uses, None where they are unknown."""
+        sample = await self._context.engine.sample(container_id, priority=True)
+        return sample.memory_bytes if sample is not None else None
+
+    async def start(
+        self,
+        app: App,
+        container_id: str,
+        *,
+        set_password: bool,
+        requirement: Requirement = Requirement.START,
+        overdue: Callable[[], None] = do_nothing,
+    ) -> App:
+        """Start the app's container, and set the app's password in it if it does not have it.
+
+        ``overdue`` may raise to end a wait that takes longer than most apps need.
+
+        Returns:
+            The app as it is then.
+
+        Raises:
+            StartFailed: it does not start, or does not settle as ``requirement`` demands.
+            PortInUse: one of its ports is held by another.
+            NoSuchUser: its password cannot be set.
+
+        """
+        container = await self._context.engine.inspect(container_id)
+        # The engine may have restarted a running container before; only later restarts count.
+        restarts = container.restarts if container.state in STABLE_STATES else 0
+        await self._start(app, container)
+        password = app.password if set_password else None
+        if password is not None:
+            with suppress(EngineConflict):  # it ended at once; checked below
+                await self._passwords.apply(container, password)
+                password = None
+        await self._readiness.wait(
+            app, container_id, restarts=restarts, requirement=requirement, overdue=overdue
+        )
+        if password is not None:
+            await self._passwords.apply(container, password)
+        return msgspec.structs.replace(
+            app,
+            container_id=container_id,
+            password_pending=False,
+            failed=False,
+            message=None,
+            down=None,
+        )
+
+    async def start_again(self, app: App, container: Container) -> App:
+        """Start an app's present container, and set a password that it does not have yet.
+
+        Errors are raised as by ``start``, but none of the password, which keeps no app from
+        running. Return the app as it is then.
+        """
+        started = await self.start(app, container.id, set_password=False)
+        if not app.password_pending:
+            return started
+        pending = msgspec.structs.replace(started, password_pending=True)
+        try:
+            return await self._passwords.set_pending(pending, container)
+        except NoSuchUser as error:
+            return await self._passwords.drop(pending, container, error)
+
+    async def _start(self, app: App, container: InspectedContainer) -> None:
+        try:
+            await self.start_unchecked(container)
+        except HostPortInUse as error:
+            raise await self._port_in_use(app, error) from error
+        except NetworkNotFound as error:
+            raise StartFailed(f"app `{app.name}` cannot be started: {error}") from error
+        except (DiskFull, ObjectNotFound):
+            raise
+        except PortsNotPublished as error:
+            raise StartFailed(
+                f"app `{app.name}` cannot be started: {error}; restart the container engine, which"
+                " makes the rules of its firewall anew"
+            ) from error
+        except EngineRefused as error:
+            other = await wrong_cpu(self._context.engine, container.image_id)
+            remedy = other or "change its `image` or `command`"
+            raise StartFailed(f"app `{app.name}` cannot be started: {error}; {remedy}") from error
+
+    async def _port_in_use(self, app: App, error: HostPortInUse) -> PortInUse:
+        named = {int(number) for number in PORT_IN_ERROR.findall(str(error))}
+        ports = [port for port in (app.ssh_port, app.http_port) if port in named]
+        published = await self._ports.published()
+        for port in ports:
+            holder = self._ports.holder(app.name, port, published, None)
+            if holder is not None:
+                return port_in_use(app.name, port, holder)
+        which = f"port {ports[0]}" if ports else "a port"
+        fact = f"{which} of app `{app.name}` is held by another program"
+        return PortInUse(fact if ports else f"{fact}: {error}", OTHER_PORT)
+
+    async def start_unchecked(self, container: InspectedContainer) -> None:
+        """Start a container; the engine starts it again when it ends, and at its own start.
+
+        One that somebody has disconnected from its network is connected again.
+        """
+        await self.reconnect(container)
+        if not container.autostart:
+            await self.set_autostart(container, enabled=True)
+        with self.calls.call(container.id, START, grace_seconds=0), _network_needed():
+            await self._context.engine.start(container.id)
+
+    async def reconnect(self, container: Container) -> None:
+        """Connect a container to its network, unless it is; NetworkNotFound."""
+        if container.lost_network is not None:
+            with _network_needed():
+                await self._context.engine.connect(container.id, container.lost_network)
+
+
+def port_in_use(app: str, port: int, holder: str) -> PortInUse:
+    """Return the error that somebody else holds a port of an app that is to start."""
+    return PortInUse(f"port {port} of app `{app}` is held by {holder}", OTHER_PORT)
+
+
+@contextmanager
+def _network_needed() -> Iterator[None]:
+    try:
+        yield
+    except NetworkNotFound as error:
+        raise NetworkNotFound(
+            f"the network of its container was removed ({error}); rebuild the app, so that its"
+            " container is made anew"
+        ) from error

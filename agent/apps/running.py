@@ -1,0 +1,171 @@
+"""Opens the apps, and runs their background tasks while they are open."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.admission.disk import flush_disks
+from agent.apps.context import AgentContext
+from agent.apps.counters import AppCounters
+from agent.apps.defaults import AppDefaults
+from agent.apps.health.checker import HealthChecker
+from agent.apps.health.crashes import Crashes
+from agent.apps.health.findings import Findings
+from agent.apps.health.health import Health
+from agent.apps.health.runs import Runs
+from agent.apps.host import Host, make_host
+from agent.apps.images.collector import ImageCollector
+from agent.apps.operations import recoveries
+from agent.apps.ownership.claims import LOOK_SECONDS
+from agent.apps.ownership.ownership import Ownership
+from agent.apps.recovery.engine_events import EngineEvents
+from agent.apps.recovery.inspector import Inspector
+from agent.apps.recovery.keeper import (
+    AutostartKeeper,
+    HealthRestarter,
+    Keeper,
+    PendingPasswords,
+)
+from agent.apps.recovery.monitor import HealthMonitor
+from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
+from agent.apps.recovery.recovery import Reconciler
+from agent.apps.recovery.watcher import EngineWatcher
+from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
+from agent.apps.service.apps import Apps
+from agent.apps.service.hosted_apps import HostedAppsQuery
+from agent.apps.service.queries import AppQueries
+from agent.engine.protocol import Engine
+from agent.state.identity import Identity
+from agent.state.store import Store
+
+FIRST_LOOK_SECONDS = 5.0
+NETWORK_CHECK_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def open_apps(
+    *,
+    store: Store,
+    engine: Engine,
+    identity: Identity,
+    defaults: AppDefaults,
+    log: FilteringBoundLogger,
+    on_change: Callable[[], None],
+    clock: Callable[[], float],
+    metrics: CollectorRegistry,
+    flush: Callable[[], Awaitable[None]] = flush_disks,
+    drain_seconds: float = 30.0,
+    holders: Callable[[str], str] = lambda _: "",
+) -> AsyncIterator[Apps]:
+    """Open the database and watch the engine, which need not be there, while the context is open.
+
+    At the end, wait for operations ``drain_seconds`` at most; those that are interrupted are
+    recovered at the next start. The store and the engine are closed.
+
+    ``on_change`` is called after each change of the apps, their labels or their states, those made
+    by others included, and when the engine goes or comes. ``clock`` returns Unix time. The metrics
+    of apps go to ``metrics``. ``flush`` waits until all that was written on this host is on its
+    disks. ``holders`` returns the keys that an app belongs to, which share health checks.
+
+    Raises:
+        StoreUnusable: the database cannot be used, and was left as it is.
+
+    """
+    repository = AppRepository(store, clock=clock)
+    stored = await store.open()
+    repository.load(stored)
+    context = make_context(
+        engine=engine,
+        repository=repository,
+        identity=identity,
+        defaults=defaults,
+        log=log,
+        on_change=on_change,
+        clock=clock,
+        metrics=metrics,
+        holders=holders,
+    )
+    crashes, runs = context.health.crashes, context.health.runs
+    crashes.add(stored.latest_events)
+    runs.load(stored.run_events)
+    store.listeners += [crashes.add, runs.add]
+    host = make_host(context, flush)
+    async with running(host, drain_seconds=drain_seconds) as apps:
+        yield apps
+
+
+def make_context(
+    *,
+    engine: Engine,
+    repository: AppRepository,
+    identity: Identity,
+    defaults: AppDefaults,
+    log: FilteringBoundLogger,
+    on_change: Callable[[], None],
+    clock: Callable[[], float],
+    metrics: CollectorRegistry,
+    holders: Callable[[str], str] = lambda _: "",
+) -> AgentContext:
+    """Return what the parts share; the arguments are those of ``open_apps``."""
+    return AgentContext(
+        engine=engine,
+        repository=repository,
+        ownership=Ownership(engine, repository, identity, log),
+        defaults=defaults,
+        health=Health(
+            checker=HealthChecker(engine, holders),
+            findings=Findings(),
+            crashes=Crashes(on_loop=on_change, clock=clock),
+            runs=Runs(),
+        ),
+        counters=AppCounters(metrics),
+        log=log,
+        clock=clock,
+        on_change=on_change,
+    )
+
+
+@asynccontextmanager
+async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
+    """Run the background tasks of the apps while the context is open."""
+    context, collector = host.context, ImageCollector(host.context, host.images)
+    runner = OperationRunner(context, recoveries(host))
+    monitor, inspector = HealthMonitor(context), Inspector(context)
+    engine_events = EngineEvents(host)
+    observers = [
+        inspector,
+        engine_events,
+        monitor,
+        Keeper(host, runner),
+        HealthRestarter(host, runner),
+        AutostartKeeper(host, runner, inspector),
+        PendingPasswords(host, runner),
+    ]
+    watcher = EngineWatcher(context, Reconciler(host, runner, observers))
+    runner.listeners += [watcher.operation_ended, context.on_change, collector.operation_ended]
+    monitor.listeners += [watcher.look_again, context.on_change]
+    inspector.listeners += [watcher.look_again, context.on_change]
+    context.ownership.adopted.append(watcher.look_again)
+    queries = AppQueries(host, runner)
+    hosted = HostedAppsQuery(context, queries.containers, watcher.state)
+    work: dict[PeriodicWork, float] = {
+        context.ownership.guard: LOOK_SECONDS,
+        host.containers.network.check: NETWORK_CHECK_SECONDS,
+    }
+    periodic = PeriodicTasks(work, context.log)
+    await watcher.open(FIRST_LOOK_SECONDS)
+    collector.open()
+    periodic.open()
+    try:
+        yield Apps(host, runner, queries, hosted)
+    finally:
+        await runner.close(drain_seconds)
+        for close in (
+            *(collector.close, watcher.close, inspector.close, engine_events.close),
+            *(monitor.close, context.health.checker.http.close, periodic.close, hosted.close),
+            *(host.images.close, context.engine.close, context.repository.store.close),
+        ):
+            await close()
