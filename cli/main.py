@@ -1,6 +1,7 @@
 """The command `rollcall`: looks at all hosts and their apps, and changes them."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -9,16 +10,14 @@ from typing import Any, TextIO
 
 import click
 
-from cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import COMMANDS, ELSEWHERE, looked_at, mistaken
-from cli.groups.global_options import GlobalOptions, ProcessIO
-from cli.groups.lazy_group import LazyGroup, called_late
-from cli.groups.usage import next_step, reason
+from cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, CommandError, next_step, reason
 from cli.manual import STATUSES
-from cli.output.form import Format
+from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.program import of_context, steps_of
 from cli.output.text import block, visible
+from cli.table import COMMANDS, ELSEWHERE, LazyGroup, completed, looked_at, mistaken
 
+GC_THRESHOLD = 50_000
 NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -26,6 +25,8 @@ def main() -> int:
     """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # The imports of a command make many objects, and no garbage.
+    gc.set_threshold(GC_THRESHOLD)
     try:
         status = run(sys.argv[1:], ProcessIO(os.environ, sys.stdout, sys.stderr))
         sys.stdout.flush()
@@ -98,7 +99,7 @@ OPTIONS = (
         envvar="ROLLCALL_CONTEXT",
         show_envvar=True,
         help="Use this context.",
-        shell_complete=called_late("cli.completion", "complete_contexts"),
+        shell_complete=completed("contexts"),
     ),
     click.Option(
         ["--output", "-o", "form"],

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.completion import complete_apps, complete_hosts, complete_kv, complete_labels
+from cli.table import completed
 
 FILE = click.Path(path_type=Path)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
 
 
 hosts_argument = click.argument(
-    "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=complete_hosts
+    "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=completed("hosts")
 )
 some_hosts_argument = click.argument(
     "hosts",
@@ -32,13 +32,13 @@ some_hosts_argument = click.argument(
     required=True,
     metavar="HOST...",
     help="Hosts by name.",
-    shell_complete=complete_hosts,
+    shell_complete=completed("hosts"),
 )
 host_argument = click.argument(
-    "hostname", metavar="HOST", help="The host.", shell_complete=complete_hosts
+    "hostname", metavar="HOST", help="The host.", shell_complete=completed("hosts")
 )
 app_argument = click.argument(
-    "app", metavar="HOST/NAME", help="The app.", shell_complete=complete_apps
+    "app", metavar="HOST/NAME", help="The app.", shell_complete=completed("apps")
 )
 memory_option = click.option(
     "--memory", metavar="SIZE", help="Such as 48M or 1G, both binary; a number alone is in MiB."
@@ -70,7 +70,7 @@ label_option = click.option(
     multiple=True,
     metavar="LABEL",
     help="Only nodes with this label, such as service:web; may be repeated.",
-    shell_complete=complete_labels,
+    shell_complete=completed("labels"),
 )
 filter_options = together(
     label_option,
@@ -80,13 +80,13 @@ filter_options = together(
         multiple=True,
         metavar="TEXT",
         help="Only nodes with a label that begins so; may be repeated.",
-        shell_complete=complete_labels,
+        shell_complete=completed("labels"),
     ),
     click.option(
         "--kv",
         multiple=True,
         metavar="KEY:VALUE",
         help="Only nodes with this in their kv; may be repeated.",
-        shell_complete=complete_kv,
+        shell_complete=completed("kv"),
     ),
 )

@@ -86,6 +86,8 @@ class Message(msgspec.Struct):
     message: str
 
 
+# A record, plan, revision or event as the API has it.
+Record = dict[str, Any]
 # The numbers of an app; None where the engine does not know one.
 Stats = dict[str, float | None]
 

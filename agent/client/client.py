@@ -11,12 +11,26 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from agent.client.answers import App, Event, Message, Plan, Process, Revision, Stats, decoded
+from agent.client.answers import (
+    App,
+    Event,
+    Message,
+    Plan,
+    Process,
+    Record,
+    Revision,
+    Stats,
+    decoded,
+)
 from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
 from agent.client.sockets import keepalive_socket
-from registry.client.clocks import clock_offset
-from registry.client.errors import BadFile, CertificateRefused, error_for_exception
-from registry.client.identity import foreign_answer, is_from_daemon
+from registry.client.errors import BadFile, CertificateRefused
+from registry.client.http import (
+    clock_offset,
+    error_for_exception,
+    foreign_answer,
+    is_from_daemon,
+)
 from registry.client.tls import ClientTls
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -30,7 +44,6 @@ CERTIFICATE_REFUSED = (
     "it does not accept the client certificate of this command, or a connection without one"
 )
 Query = Iterable[tuple[str, str]]
-Record = dict[str, Any]
 
 
 class Body(NamedTuple):

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
-from cli.app_names import AppName
 from cli.errors import CommandError
 from cli.output.program import typed
+from cli.reach.choice import AppName
+
+if TYPE_CHECKING:
+    from agent.client.client import AgentClient
+
 
 LOOK_SECONDS = 0.5
 # As long as agents watch a new container, if nothing else is configured.
@@ -78,7 +81,7 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, AgentUnreachable)
 
 
-def is_settled(record: Mapping[str, Any], agent: AgentClient) -> bool:
+def is_settled(record: Mapping[str, Any], agent: "AgentClient") -> bool:
     """Return whether an app has been up for long enough, by the clock of its agent."""
     now = time.time() + (agent.clock_offset_seconds or 0)
     began = unix_time(record.get("started_at"))
@@ -95,7 +98,7 @@ def unix_time(text: Any) -> float | None:
 
 
 async def wait_until_settled(
-    agent: AgentClient,
+    agent: "AgentClient",
     app: AppName,
     answer: Mapping[str, Any],
     *,
@@ -152,7 +155,7 @@ def _longest(record: Mapping[str, Any]) -> float:
     return HEALTHY_SECONDS
 
 
-async def crash(agent: AgentClient, record: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+async def crash(agent: "AgentClient", record: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     """Return how an app ended that does not stay up after a change, and its last lines."""
     code = await _exit_code(agent, record, answer)
     ended = "it ended by itself" if code is None else f"it ended with exit code {code}"
@@ -163,7 +166,7 @@ async def crash(agent: AgentClient, record: Mapping[str, Any], answer: Mapping[s
 
 
 async def _exit_code(
-    agent: AgentClient, record: Mapping[str, Any], answer: Mapping[str, Any]
+    agent: "AgentClient", record: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> int | None:
     """Return with what an app ended last after a change, None if nobody knows.
 
@@ -185,7 +188,7 @@ async def _exit_code(
     return None
 
 
-async def last_lines(agent: AgentClient, name: str) -> str:
+async def last_lines(agent: "AgentClient", name: str) -> str:
     """Return what an app wrote last, as the end of a message; empty if that is nothing."""
     kept = b""
     with suppress(AgentError):

@@ -3,23 +3,33 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agent.client.client import AgentClient, Record
-from cli.app_names import AppName, agent_of, app_name
-from cli.connections.session import Session
-from cli.connections.trust import AGENT_URL
+from agent.client.answers import Record
 from cli.errors import DONE, FAILED
-from cli.labels import LabelUnknown
 from cli.options import app_argument, filter_options, hosts_argument
-from cli.output.form import Format
-from cli.output.text import Whole, age, counted, size, visible
-from cli.output.times import duration_seconds, to_seconds
+from cli.output.output import Format
+from cli.output.text import Whole, age, counted, duration_seconds, size, to_seconds, visible
+from cli.reach.choice import (
+    AppName,
+    HostChoice,
+    agent_of,
+    app_name,
+    ask_all,
+    found_nothing,
+    selected,
+)
+from cli.reach.names import LabelUnknown
+from cli.reach.session import Session
+from cli.reach.trust import AGENT_URL
 from cli.run import FormCommand, session_of
-from cli.selection import Selection, ask_all, found_nothing, selected
 from registry.message import Node
+
+if TYPE_CHECKING:
+    from agent.client.client import AgentClient
+
 
 # A longer line of a log is printed as several.
 MAX_LINE_BYTES = 1024 * 1024
@@ -50,14 +60,7 @@ T = TypeVar("T")
 @hosts_argument
 @filter_options
 @click.pass_context
-def apps(
-    ctx: click.Context,
-    *,
-    hosts: tuple[str, ...],
-    labels: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    kv: tuple[str, ...],
-) -> int:
+def apps(ctx: click.Context, /, **chosen: tuple[str, ...]) -> int:
     """List the apps of all hosts, or of some of them. A host that does not answer is a row, too.
 
     Examples:
@@ -67,11 +70,11 @@ def apps(
 
     """
     session = session_of(ctx)
-    selection = Selection(hosts, labels, prefixes, kv)
+    choice = HostChoice(**chosen)
     try:
-        items = asyncio.run(_all_apps(session, selection))
+        items = asyncio.run(_all_apps(session, choice))
     except LabelUnknown as error:
-        found_nothing(session, error, named=hosts)
+        found_nothing(session, error, named=choice.hosts)
         return DONE
     failed = [item for item in items if item["error"] is not None]
     if session.output.form is Format.NAME:
@@ -111,12 +114,10 @@ def _count(items: Sequence[Mapping[str, Any]]) -> str:
     return f"{counted(len(found), 'app')} on {hosts}{silent}"
 
 
-async def _all_apps(session: Session, selection: Selection) -> list[dict[str, Any]]:
+async def _all_apps(session: Session, choice: HostChoice) -> list[dict[str, Any]]:
     # A host that is named is a row even if it has no agent; its row says so.
     nodes = [
-        node
-        for node in await selected(session, selection)
-        if selection.hosts or AGENT_URL in node.kv
+        node for node in await selected(session, choice) if choice.hosts or AGENT_URL in node.kv
     ]
 
     async def ask(node: Node) -> list[dict[str, Any]]:
@@ -155,10 +156,10 @@ def _health(record: Mapping[str, Any]) -> str | None:
     return None if healthy is None else "healthy" if healthy else "unhealthy"
 
 
-def _asked(session: Session, app: AppName, ask: Callable[[AgentClient, str], Awaitable[T]]) -> T:
+def _asked(session: Session, app: AppName, ask: Callable[["AgentClient"], Awaitable[T]]) -> T:
     async def read() -> T:
         async with agent_of(session, app) as agent:
-            return await ask(agent, app.name)
+            return await ask(agent)
 
     return asyncio.run(read())
 
@@ -170,7 +171,7 @@ def show(ctx: click.Context, *, app: str) -> None:
     """Show the record of an app, all of its fields."""
     session = session_of(ctx)
     named = app_name(app)
-    record = _asked(session, named, AgentClient.app)
+    record = _asked(session, named, lambda agent: agent.app(named.name))
     if session.output.is_for_people:
         times = {key: to_seconds(value) for key, value in record.items() if key.endswith("_at")}
         record |= times
@@ -234,7 +235,7 @@ def stats(ctx: click.Context, *, app: str) -> None:
     """Show what an app uses now."""
     session = session_of(ctx)
     named = app_name(app)
-    figures = _asked(session, named, AgentClient.stats)
+    figures = _asked(session, named, lambda agent: agent.stats(named.name))
     if not session.output.is_for_people:
         session.output.value(figures, name=str(named))
         return
@@ -248,8 +249,8 @@ def stats(ctx: click.Context, *, app: str) -> None:
 @click.pass_context
 def processes(ctx: click.Context, *, app: str) -> None:
     """List the processes of an app."""
-    session = session_of(ctx)
-    found = _asked(session, app_name(app), AgentClient.processes)
+    session, named = session_of(ctx), app_name(app)
+    found = _asked(session, named, lambda agent: agent.processes(named.name))
     if session.output.is_for_people:
         found = [
             each | {"memory": size(each["memory_bytes"]), "age": age(each["elapsed_seconds"])}
@@ -275,10 +276,10 @@ def processes(ctx: click.Context, *, app: str) -> None:
 @click.pass_context
 def history(ctx: click.Context, *, app: str) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
-    session = session_of(ctx)
-    found = _changes(session, _asked(session, app_name(app), AgentClient.history), "created_at")
+    session, named = session_of(ctx), app_name(app)
+    found = _asked(session, named, lambda agent: agent.history(named.name))
     session.output.items(
-        found,
+        _changes(session, found, "created_at"),
         columns={
             "revision": "REVISION",
             "created_at": "CREATED (UTC)",
@@ -320,9 +321,10 @@ def _told(changed: Any) -> Any:
 @click.pass_context
 def events(ctx: click.Context, *, app: str) -> None:
     """List what happened to an app, the oldest first."""
-    session = session_of(ctx)
+    session, named = session_of(ctx), app_name(app)
+    found = _asked(session, named, lambda agent: agent.events(named.name))
     session.output.items(
-        _changes(session, _asked(session, app_name(app), AgentClient.events), "time"),
+        _changes(session, found, "time"),
         columns={
             "time": "TIME (UTC)",
             "action": "ACTION",

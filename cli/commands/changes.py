@@ -3,16 +3,13 @@
 import sys
 from collections.abc import Mapping
 from getpass import getpass
-from pathlib import Path
 from typing import Any
 
 import click
 
-from cli.app_names import AppName, app_name
-from cli.changes.carry_out import carry_out
-from cli.confirmation import confirm
+from cli.changes.change import carry_out
+from cli.changes.fields import read_fields
 from cli.errors import WrongUsage
-from cli.fields import Environment, Fields
 from cli.options import (
     FILE,
     app_argument,
@@ -23,6 +20,8 @@ from cli.options import (
     unset_env_option,
     yes_option,
 )
+from cli.output.output import confirm
+from cli.reach.choice import AppName, app_name
 from cli.run import FormCommand, session_of
 from registry.directives import misspelt
 
@@ -50,23 +49,7 @@ from registry.directives import misspelt
 @no_wait_option
 @dry_run_option
 @click.pass_context
-def create(
-    ctx: click.Context,
-    *,
-    app: str,
-    image: str | None,
-    http_port: int | None,
-    ssh_port: int | None,
-    cpu: int | None,
-    memory: str | None,
-    description: str | None,
-    env_file: Path | None,
-    variables: tuple[str, ...],
-    file: Path | None,
-    settings: tuple[str, ...],
-    no_wait: bool,
-    dry_run: bool,
-) -> None:
+def create(ctx: click.Context, /, *, app: str, no_wait: bool, dry_run: bool, **given: Any) -> None:
     """Create an app, and wait until it runs.
 
     Examples:
@@ -76,16 +59,7 @@ def create(
 
     """
     named = app_name(app)
-    given = {
-        "image": image,
-        "http_port": http_port,
-        "ssh_port": ssh_port,
-        "cpu": cpu,
-        "memory": memory,
-        "description": description,
-    }
-    env = Environment(env_file, variables)
-    fields = Fields(given, file=file, env=env, settings=settings).read(is_new=True)
+    fields = read_fields(is_new=True, **given)
     if "image" not in fields:
         raise WrongUsage("an app needs an image: add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, named), "name": named.name}
@@ -126,24 +100,7 @@ def create(
 @no_wait_option
 @dry_run_option
 @click.pass_context
-def update(
-    ctx: click.Context,
-    *,
-    app: str,
-    image: str | None,
-    http_port: int | None,
-    ssh_port: int | None,
-    cpu: int | None,
-    memory: str | None,
-    description: str | None,
-    env_file: Path | None,
-    variables: tuple[str, ...],
-    unset: tuple[str, ...],
-    file: Path | None,
-    settings: tuple[str, ...],
-    no_wait: bool,
-    dry_run: bool,
-) -> None:
+def update(ctx: click.Context, /, *, app: str, no_wait: bool, dry_run: bool, **given: Any) -> None:
     """Change fields of an app; if its new container does not stay up, the old one runs again.
 
     Examples:
@@ -153,17 +110,7 @@ def update(
 
     """
     named = app_name(app)
-    given = {
-        "image": image,
-        "http_port": http_port,
-        "ssh_port": ssh_port,
-        "cpu": cpu,
-        "memory": memory,
-        "description": description,
-    }
-    env = Environment(env_file, variables, unset)
-    fields = Fields(given, file=file, env=env, settings=settings).read()
-    fields = _without_name(fields, named)
+    fields = _without_name(read_fields(**given), named)
     if not fields:
         raise WrongUsage("nothing to change is given", hint="rollcall app update --help")
     carry_out(

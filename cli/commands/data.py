@@ -4,23 +4,21 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import click
-from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from cli.app_names import AppName, agent_of, app_name
-from cli.changes.carry_out import watch_of
-from cli.connections.session import Session
-from cli.connections.silence import Silent
+from cli.changes.change import showing, watch_of
+from cli.changes.fields import STANDARD
 from cli.errors import CommandError, WrongUsage
-from cli.fields import STANDARD
 from cli.options import FILE, app_argument
-from cli.output.program import typed
+from cli.output.output import Output
 from cli.output.text import size
+from cli.reach.choice import AppName, agent_of, app_name
+from cli.reach.session import Session
 from cli.run import FormCommand, session_of
 
 PIECE_BYTES = 1024 * 1024
@@ -109,8 +107,7 @@ async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -
     pause. A live agent answers meanwhile.
     """
     count = 0
-    with _bar(session) as progress:
-        task = progress.add_task("backup", total=None)
+    with _counting(session.output, "backup") as add:
         async with agent_of(session, app) as agent, AsyncExitStack() as stack:
 
             async def copy(pieces: AsyncIterator[bytes]) -> None:
@@ -118,23 +115,13 @@ async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -
                 async for piece in pieces:
                     await asyncio.to_thread(tar.write, piece)
                     count += len(piece)
-                    progress.update(task, completed=count)
+                    add(len(piece))
 
-            with _showing(session, app):
+            with showing(session, app):
                 opening = stack.enter_async_context(agent.data(app.name, pause=pause))
                 pieces = await watch_of(session, agent, app, timeouts=1).result(opening)
                 await watch_of(session, agent, app).result(copy(pieces))
     return count
-
-
-@contextmanager
-def _showing(session: Session, app: AppName) -> Iterator[None]:
-    """Name the command that shows the app where its agent falls silent."""
-    try:
-        yield
-    except Silent as error:
-        error.hint = typed(f"{session.rollcall} app show", str(app))
-        raise
 
 
 @click.command(cls=FormCommand)
@@ -169,21 +156,25 @@ def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
 async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool) -> None:
     found = os.fstat(tar.fileno())
     total = found.st_size if stat.S_ISREG(found.st_mode) else None
-    with _bar(session) as progress:
-        task = progress.add_task("restore", total=total)
+    with _counting(session.output, "restore", total=total) as add:
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.to_thread(tar.read, PIECE_BYTES):
-                progress.advance(task, len(piece))
+                add(len(piece))
                 yield piece
 
         async with agent_of(session, app) as agent:
-            with _showing(session, app):
+            with showing(session, app):
                 sending = agent.put_data(app.name, pieces(), dry_run=dry_run)
                 await watch_of(session, agent, app).result(sending)
 
 
-def _bar(session: Session) -> Progress:
-    columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
-    err = session.output.err
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+def _counting(
+    output: Output, description: str, *, total: int | None = None
+) -> AbstractContextManager[Callable[[int], object]]:
+    """Show on a terminal how many bytes are through; yield what adds to them."""
+    if not output.is_live:
+        return nullcontext(lambda _count: None)
+    from cli.output.terminal import transferring
+
+    return transferring(output.live_screen(), description, total=total)

@@ -5,33 +5,33 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from getpass import getpass
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 
-from cli.completion import complete_contexts
-from cli.connections.advice import (
+from cli.errors import WrongUsage
+from cli.options import FILE, host_argument, together
+from cli.output.program import typed
+from cli.reach.advice import (
     Attempt,
     check_key_file,
     check_tls_files,
     check_url,
     failed_login,
 )
-from cli.connections.contexts import AGENT_KEYS, Context, Contexts, agent_keys_fault
-from cli.connections.keys import VARIABLE, checked_key, derived_agent_key, key_source
-from cli.connections.session import Session
-from cli.connections.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
-from cli.errors import WrongUsage
-from cli.options import FILE, host_argument, together
-from cli.output.program import typed
+from cli.reach.contexts import AGENT_KEYS, Context, Contexts, agent_keys_fault
+from cli.reach.keys import VARIABLE, checked_key, derived_agent_key, key_source
+from cli.reach.session import Session
+from cli.reach.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
 from cli.run import FormCommand, HelpfulCommand, session_of
+from cli.table import completed
 from registry.client.errors import RegistryError
 from registry.message import HostnameInvalid, normalise_hostname
 
@@ -39,9 +39,11 @@ NO_NAME = "a name is never allowed: it may resolve to anything"
 AGENT_FIELD = re.compile(r"agent_\w+")
 # What stands before the @ of a URL may be a password.
 LOGIN_IN_URL = re.compile(r"[^/]*@")
+KEYS = ("key_file", "key_command")
+FILES = ("ca", "certificate", "certificate_key", "key_file")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 name_argument = click.argument(
-    "name", metavar="NAME", help="The context.", shell_complete=complete_contexts
+    "name", metavar="NAME", help="The context.", shell_complete=completed("contexts")
 )
 agent_secret_option = click.option(
     "--agent-secret-file",
@@ -84,19 +86,7 @@ access_options = together(
 @access_options
 @click.pass_context
 def login(
-    ctx: click.Context,
-    *,
-    url: str,
-    name: str,
-    ca: Path | None,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    key_file: Path | None,
-    key_command: str | None,
-    agent_secret_file: Path | None,
-    agent_key_file: Path | None,
-    agent_key: Literal["same"] | None,
-    allow_plain: tuple[str, ...],
+    ctx: click.Context, /, *, url: str, name: str, allow_plain: tuple[str, ...], **access: Any
 ) -> None:
     """Ask the registry at URL from now on, and remember where its key is.
 
@@ -116,34 +106,25 @@ def login(
     session = session_of(ctx)
     if NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
-    _check_one(key_file, key_command)
-    agents = _keys_of_agents(agent_secret_file, agent_key_file, agent_key)
+    given = _access_fields(access)
     session.file.load()  # a file that cannot be used is told before the key is asked for
     try:
-        context = Context(
-            registry=url.rstrip("/"),
-            ca=_absolute(ca),
-            certificate=_absolute(certificate),
-            certificate_key=_absolute(certificate_key),
-            key_file=_absolute(key_file),
-            key_command=key_command,
-            **agents,
-            allow_plain=list(allow_plain),
-        )
+        context = Context(registry=url.rstrip("/"), **given, allow_plain=list(allow_plain))
     except ValueError as error:
         again = _typed_again(ctx, allow_plain=["ADDRESS"])
         raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
     attempt = _attempt(ctx, session, context)
-    if key_file is not None:
+    if context.key_file is not None:
         check_key_file(attempt, session.environment)
     _check_agents_of(attempt)
     asyncio.run(check_url(attempt))
     check_tls_files(attempt)
     with ExitStack() as closing:
-        if key_file is None and key_command is None and not session.environment.get(VARIABLE):
+        is_given = context.key_file is not None or context.key_command is not None
+        if not is_given and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
             closing.callback(key_file.unlink, missing_ok=True)
-            context = msgspec.structs.replace(context, key_file=_absolute(key_file))
+            context = msgspec.structs.replace(context, key_file=str(key_file.absolute()))
             attempt = attempt._replace(context=context, key="that was typed")
         asyncio.run(_ask_once(session, attempt))
         _replace(session, name, context, current=name)
@@ -151,21 +132,18 @@ def login(
     session.output.note(f"{context.registry} answers; the context {name} is in use")
 
 
-def _check_one(key_file: Path | None, key_command: str | None) -> None:
-    if key_file is not None and key_command is not None:
+def _access_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the options say of files and keys, as fields of a context; WrongUsage.
+
+    What is not given is None.
+    """
+    if options["key_file"] is not None and options["key_command"] is not None:
         raise WrongUsage("--key-file and --key-command do not go together")
-
-
-def _keys_of_agents(
-    secret_file: Path | None, key_file: Path | None, key: Literal["same"] | None
-) -> dict[str, Any]:
-    """Return what the options say of the keys of agents, as fields of a context; WrongUsage."""
     fields = {
-        "agent_secret_file": _absolute(secret_file),
-        "agent_key_file": _absolute(key_file),
-        "agent_key": key,
+        name: str(given.absolute()) if isinstance(given, Path) else given
+        for name, given in options.items()
     }
-    fault = agent_keys_fault(**fields)
+    fault = agent_keys_fault(**{name: fields[name] for name in AGENT_KEYS})
     if fault is not None:
         raise WrongUsage(
             AGENT_FIELD.sub(lambda field: f"--{field[0].replace('_', '-')}", fault),
@@ -266,10 +244,6 @@ async def _ask_once(session: Session, attempt: Attempt) -> None:
             raise failed from error
 
 
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
-
-
 @click.command("agent-key", cls=HelpfulCommand)
 @host_argument
 @agent_secret_option
@@ -285,14 +259,14 @@ def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | No
 
     """
     session = session_of(ctx)
-    file = _absolute(agent_secret_file) or session.context.agent_secret_file
+    file = agent_secret_file or session.context.agent_secret_file
     if file is None:
         raise WrongUsage(
             "the context has no secret from which keys of agents are derived",
             hint=typed("rollcall agent-key", hostname, options="--agent-secret-file FILE"),
         )
     try:
-        key = derived_agent_key(file, normalise_hostname(hostname))
+        key = derived_agent_key(str(Path(file).absolute()), normalise_hostname(hostname))
     except HostnameInvalid as error:
         raise WrongUsage(f"{hostname!a}: {error}") from error
     session.output.lines([key])
@@ -344,7 +318,11 @@ def use_context(ctx: click.Context, *, name: str) -> None:
 
 @click.command("set", cls=HelpfulCommand)
 @click.argument(
-    "name", required=False, metavar="[NAME]", help="The context.", shell_complete=complete_contexts
+    "name",
+    required=False,
+    metavar="[NAME]",
+    help="The context.",
+    shell_complete=completed("contexts"),
 )
 @access_options
 @click.option(
@@ -356,18 +334,12 @@ def use_context(ctx: click.Context, *, name: str) -> None:
 @click.pass_context
 def set_context(
     ctx: click.Context,
+    /,
     *,
     name: str | None,
-    ca: Path | None,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    key_file: Path | None,
-    key_command: str | None,
-    agent_secret_file: Path | None,
-    agent_key_file: Path | None,
-    agent_key: Literal["same"] | None,
     allow_plain: tuple[str, ...],
     forbid_plain: tuple[str, ...],
+    **access: Any,
 ) -> None:
     """Change what is given of a context, and keep all else.
 
@@ -380,19 +352,14 @@ def set_context(
 
     """
     session = session_of(ctx)
-    _check_one(key_file, key_command)
-    agents = _keys_of_agents(agent_secret_file, agent_key_file, agent_key)
-    files = {
-        "ca": _absolute(ca),
-        "certificate": _absolute(certificate),
-        "certificate_key": _absolute(certificate_key),
-    }
-    changes: dict[str, str | None] = {each: path for each, path in files.items() if path}
-    for each, path in (changes | {"key_file": _absolute(key_file)}).items():
-        _require_file(each, path)
-    changes |= agents if any(agents.values()) else {}
-    if key_file is not None or key_command is not None:
-        changes |= {"key_file": _absolute(key_file), "key_command": key_command}
+    given = _access_fields(access)
+    for each in FILES:
+        _require_file(each, given[each])
+    changes = {each: value for each, value in given.items() if value is not None}
+    # What is given of the key, or of the keys of agents, replaces what was given otherwise.
+    for alternatives in (KEYS, AGENT_KEYS):
+        if not changes.keys().isdisjoint(alternatives):
+            changes |= {each: given[each] for each in alternatives}
     if not (changes or allow_plain or forbid_plain):
         raise WrongUsage("nothing to change is given", hint="rollcall context set --help")
     chosen, context = session.file.chosen(name or session.context_name)

@@ -1,21 +1,24 @@
-"""`nodes` and `node`: which hosts there are, and what one of them says."""
+"""`nodes`, `node` and `forget`: which hosts there are, what one says, and which are gone."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from cli.connections.session import Session
-from cli.labels import LabelUnknown, require_labels
-from cli.options import filter_options, host_argument, hosts_argument
-from cli.output.form import Format
+from cli.errors import WrongUsage
+from cli.options import filter_options, host_argument, hosts_argument, yes_option
+from cli.output.output import Format, confirm
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
-from cli.run import FormCommand, session_of
-from cli.selection import Selection, found_nothing, pairs, selected
+from cli.reach.choice import HostChoice, found_nothing, pairs, selected
+from cli.reach.names import LabelUnknown, require_labels
+from cli.reach.session import Session
+from cli.run import FormCommand, HelpfulCommand, session_of
+from cli.table import completed
+from registry.client.errors import HostnameTaken, NotFound
 from registry.client.models import AddressedNode, ExplainedNode, ExplainedService, Status
 from registry.message import Node
 
@@ -27,15 +30,7 @@ NO_NODE = "no such node; a host is listed once its agent, or a script, has repor
 @filter_options
 @click.option("--stale/--fresh", default=None, help="Only nodes that are stale, or are not.")
 @click.pass_context
-def nodes(
-    ctx: click.Context,
-    *,
-    hosts: tuple[str, ...],
-    labels: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    kv: tuple[str, ...],
-    stale: bool | None,
-) -> None:
+def nodes(ctx: click.Context, /, *, stale: bool | None, **chosen: tuple[str, ...]) -> None:
     """List the nodes: all hosts that the registry has heard of, or some of them.
 
     Examples:
@@ -47,11 +42,11 @@ def nodes(
 
     """
     session = session_of(ctx)
-    selection = Selection(hosts, labels, prefixes, kv)
+    choice = HostChoice(**chosen)
     try:
-        found = asyncio.run(_listed(session, selection, stale=stale))
+        found = asyncio.run(_listed(session, choice, stale=stale))
     except LabelUnknown as error:
-        found_nothing(session, error, named=hosts)
+        found_nothing(session, error, named=choice.hosts)
         return
     session.output.items(
         found.items(),
@@ -109,17 +104,17 @@ class Listed(NamedTuple):
         ]
 
 
-async def _listed(session: Session, selection: Selection, *, stale: bool | None) -> Listed:
+async def _listed(session: Session, choice: HostChoice, *, stale: bool | None) -> Listed:
     filters: dict[str, Any] = {
-        "labels": selection.labels,
-        "prefixes": selection.prefixes,
-        "kv": pairs(selection.kv),
+        "labels": choice.labels,
+        "prefixes": choice.prefixes,
+        "kv": pairs(choice.kv),
     }
-    named = await selected(session, selection, address=True) if selection.hosts else None
+    named = await selected(session, choice, address=True) if choice.hosts else None
     async with session.registry() as registry:
         found = named or await registry.nodes(**filters, stale=stale, address=True)
         if not found:
-            await require_labels(registry, selection.labels)
+            await require_labels(registry, choice.labels)
         is_table = session.output.is_for_people
         if session.output.form is Format.NAME and stale is None:
             return Listed(found)
@@ -225,3 +220,104 @@ async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNo
     async with session.registry() as registry:
         explained = await registry.explain(found.hostname)
         return found, explained, await registry.status() if explained.stale else None
+
+
+AGAIN = "an agent that runs registers it again"
+
+
+@click.command(cls=HelpfulCommand)
+@click.argument(
+    "hosts",
+    nargs=-1,
+    metavar="[HOST...]",
+    help="Hosts by name.",
+    shell_complete=completed("hosts"),
+)
+@click.option("--held", is_flag=True, help="All hosts that are due, and held since they are many.")
+@yes_option
+@click.pass_context
+def forget(ctx: click.Context, *, hosts: tuple[str, ...], held: bool, yes: bool) -> None:
+    """Take hosts that are gone for good out of the registry, and their targets with them.
+
+    The key needs `write`. If the registry does not know one of the hosts, it forgets none. Nothing
+    is changed on a host: an agent that still runs registers it again. While a host is there,
+    `rollcall-agent deregister` on it keeps it out.
+
+    Where many hosts fall silent together, the registry holds them when they are due to be
+    forgotten. `--held` lists these, and forgets those that are still silent.
+
+    Examples:
+        rollcall forget db-1 db-2 --yes
+
+        rollcall forget --held
+
+    """
+    session = session_of(ctx)
+    if held == bool(hosts):
+        raise WrongUsage("name hosts, or add --held for all that the registry holds")
+    if held:
+        _forget_held(session, yes=yes)
+    else:
+        _forget_named(session, hosts, yes=yes)
+
+
+def _forget_held(session: Session, *, yes: bool) -> None:
+    nodes, now = asyncio.run(_held(session))
+    if not nodes:
+        session.output.note("no node is held")
+        return
+    session.output.lines(f"{node.hostname}: {silence(node.last_update, now)}" for node in nodes)
+    if not yes:
+        confirm(f"Forget {counted(len(nodes), 'host')}, and all their targets?")
+    kept = asyncio.run(_forgotten_if_stale(session, nodes))
+    for name in kept:
+        session.output.note(f"{name} reports again, so it is kept")
+    session.output.note(f"{counted(len(nodes) - len(kept), 'host')} forgotten; {AGAIN}")
+
+
+async def _held(session: Session) -> tuple[Sequence[Node], int]:
+    async with session.registry() as registry:
+        return await registry.nodes(held=True), (await registry.status()).now
+
+
+async def _forgotten_if_stale(session: Session, nodes: Sequence[Node]) -> list[str]:
+    """Forget the nodes that are still stale; return the names of the others."""
+    kept: list[str] = []
+    async with session.registry() as registry:
+        for node in nodes:
+            try:
+                await registry.forget(node.hostname, only_stale=True)
+            except HostnameTaken:
+                kept.append(node.hostname)
+            except NotFound:  # somebody else was quicker
+                continue
+    return kept
+
+
+def _forget_named(session: Session, hosts: Sequence[str], *, yes: bool) -> None:
+    found = asyncio.run(_known(session, hosts))
+    if not yes:
+        told = ", ".join(f"{each.hostname} ({_last_seen(each)})" for each in found)
+        confirm(f"Forget {told}, and {'their' if len(found) > 1 else 'its'} targets?")
+    asyncio.run(_forget(session, found))
+
+
+def _last_seen(node: ExplainedNode) -> str:
+    ago = age(node.age_seconds)
+    return f"silent for {ago}" if node.stale else f"last seen {ago} ago: {AGAIN}"
+
+
+async def _known(session: Session, hosts: Sequence[str]) -> list[ExplainedNode]:
+    """Return the nodes of these names, each once; NotKnown."""
+    names = dict.fromkeys([(await session.node(host)).hostname for host in hosts])
+    async with session.registry() as registry:
+        return [await registry.explain(name) for name in names]
+
+
+async def _forget(session: Session, found: Sequence[ExplainedNode]) -> None:
+    async with session.registry() as registry:
+        for node in found:
+            name = node.hostname
+            await registry.forget(name)
+            step = "" if node.stale else f"; on {name}: rollcall-agent deregister keeps it out"
+            session.output.note(f"{name} is forgotten; {AGAIN}{step}")

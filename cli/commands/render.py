@@ -8,21 +8,17 @@ from random import SystemRandom
 
 import click
 
-from cli.connections.keys import VARIABLE
-from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.options import FILE, filter_options
-from cli.render.command import command_line, run_command
+from cli.reach.choice import pairs
+from cli.reach.keys import VARIABLE
+from cli.reach.session import Session
+from cli.render.file import OutputFile, RenderedFile, command_line, run_command
 from cli.render.follower import Follower
-from cli.render.output import OutputFile
-from cli.render.rendered_file import RenderedFile
-from cli.render.template import NodeTemplate
 from cli.run import HelpfulCommand, session_of
-from cli.selection import pairs
 from registry.client.backoff import Backoff
-from registry.client.client import ADDRESS, Query, filter_parameters
 from registry.client.errors import RegistryError
-from registry.client.watch import NodeWatch
+from registry.client.models import ADDRESS, Query, filter_parameters
 
 MAX_PAUSE_SECONDS = 60.0
 
@@ -70,10 +66,12 @@ def render(
         rollcall render upstreams.j2 upstreams.conf --watch --on-change "systemctl reload nginx"
 
     """
+    from cli.render.template import NodeTemplate
+
     session = session_of(ctx)
     say = Notes(session.output.note)
     file = RenderedFile(
-        NodeTemplate(template),
+        NodeTemplate(template).render,
         OutputFile(out),
         command=_command(on_change, session.environment, shell=shell),
         min_nodes=min_nodes,
@@ -116,6 +114,8 @@ def _command(
 async def _render(
     session: Session, file: RenderedFile, filters: Query, say: Notes, *, watch: bool
 ) -> None:
+    from registry.client.watch import NodeWatch
+
     def lost(error: RegistryError) -> None:
         if not watch:
             raise error

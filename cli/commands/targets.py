@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from cli.completion import complete_services
-from cli.connections.names import NotKnown, require_service
-from cli.connections.session import Session
 from cli.output.text import age
+from cli.reach.names import NotKnown, require_service
+from cli.reach.session import Session
 from cli.run import FormCommand, session_of
+from cli.table import completed
 from registry.client.models import Service
 from registry.message import TargetGroup
 
@@ -19,7 +19,9 @@ HOSTNAME = "__meta_rollcall_hostname"
 
 
 @click.command(cls=FormCommand)
-@click.argument("service", metavar="SERVICE", help="The service.", shell_complete=complete_services)
+@click.argument(
+    "service", metavar="SERVICE", help="The service.", shell_complete=completed("services")
+)
 @click.pass_context
 def targets(ctx: click.Context, *, service: str) -> None:
     """List the targets of a service, as Prometheus gets them.

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from cli.connections.session import Session
 from cli.options import filter_options
-from cli.output.form import Format
+from cli.output.output import Format
+from cli.reach.choice import pairs
+from cli.reach.session import Session
 from cli.run import FormCommand, session_of
-from cli.selection import pairs
-from registry.client.client import filter_parameters
 from registry.client.errors import RegistryError
-from registry.client.watch import NodeEvent, NodeWatch
+from registry.client.models import NodeEvent, Query, filter_parameters
 from registry.message import Node
 
 
@@ -23,11 +22,7 @@ from registry.message import Node
 @filter_options
 @click.pass_context
 def watch(
-    ctx: click.Context,
-    *,
-    labels: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    kv: tuple[str, ...],
+    ctx: click.Context, *, labels: Sequence[str], prefixes: Sequence[str], kv: Sequence[str]
 ) -> None:
     """Follow the nodes until Ctrl-C: all that are there, then each change.
 
@@ -39,7 +34,7 @@ def watch(
 
     """
     session = session_of(ctx)
-    asyncio.run(_follow(session, labels, prefixes, kv))
+    asyncio.run(_follow(session, filter_parameters(labels, prefixes, pairs(kv))))
 
 
 class Changes:
@@ -82,14 +77,13 @@ class Changes:
         return [f"{self._clock()}  gone   {hostname}" for hostname in gone]
 
 
-async def _follow(
-    session: Session, labels: Sequence[str], prefixes: Sequence[str], kv: Sequence[str]
-) -> None:
+async def _follow(session: Session, filters: Query) -> None:
+    from registry.client.watch import NodeWatch
+
     def lost(error: RegistryError) -> None:
         session.output.note(f"the connection was lost and will be made again: {error}")
 
     output, shown = session.output, Changes(_now)
-    filters = filter_parameters(labels, prefixes, pairs(kv))
 
     def tell_missing(resets: int) -> None:
         if output.is_for_people and shown.resets == resets:

@@ -1,16 +1,24 @@
-"""Texts of hosts and apps, made safe for a terminal and for a shell."""
+"""Texts and times of hosts and apps, made safe for a terminal and for a shell."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any
 
 # Control characters, and those that change the direction or hide text.
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 # What a shell takes as it is. A label such as `x:$(command)` is a host's text: once it stood on
 # the command line, the shell would run the command.
 HARMLESS = re.compile(r"[A-Za-z0-9._:/@+,%-]+", re.ASCII)
+# Between the columns of a table.
+GAP = "  "
+# On a terminal, longer cells of a table are cut off; the other forms have all of them.
+MAX_CELL_CHARS = 200
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 KIB = 1024
+DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
+SECONDS_OF = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 
 
 class Whole(str):
@@ -77,3 +85,48 @@ def size(count: float | None) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things, such as `1 node` or `3 nodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a cell of a table has no value."""
+    return value is None or value == []
+
+
+def cell(value: Any, *, max_chars: int | None = None) -> str:
+    """Return the text of a cell of a table; `-` for no value."""
+    if is_empty(value):
+        return "-"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    text = visible(value)
+    if max_chars is not None and len(text) > max_chars and not isinstance(value, Whole):
+        return f"{text[: max_chars - 1]}…"
+    return text
+
+
+def duration_seconds(text: str | None) -> int | None:
+    """Return the seconds of a duration such as `10s`, `2m`, `3h` or `8d`, None if it is none."""
+    found = DURATION.fullmatch(text or "")
+    return None if found is None else int(found[1]) * SECONDS_OF[found[2]]
+
+
+def to_seconds(text: Any) -> Any:
+    """Return a time such as `2026-11-26T21:53:08Z`, without fractions; what is no time as it is."""
+    found = _time(text)
+    return text if found is None else found.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def short(text: Any, *, today: date) -> Any:
+    """Return a time such as `21:53:08`, with the date of another day; what is none as it is."""
+    found = _time(text)
+    if found is None:
+        return text
+    return found.strftime("%H:%M:%S" if found.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None

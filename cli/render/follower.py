@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from cli.render.errors import CommandFailed, RenderError
+from cli.render.file import CommandFailed, RenderError
 from cli.render.nodes import NodeSet
 from registry.client.backoff import Backoff
-from registry.client.watch import NodeEvent
+from registry.client.models import NodeEvent
 
 # Changes that come within this time are written together.
 GATHER_SECONDS = 0.5

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from registry.client.models import AddressedNode
-from registry.client.watch import NodeEvent
+from registry.client.models import AddressedNode, NodeEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from jinja2 import (
 )
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from cli.render.errors import RenderError
+from cli.render.file import RenderError
 from cli.render.nodes import TemplateNode
 
 WORD = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)

@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
-
-from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.changes.settling import (
     LOOK_SECONDS,
@@ -24,13 +21,17 @@ from cli.changes.settling import (
     last_lines,
     unix_time,
 )
-from cli.connections.session import Session
-from cli.connections.silence import Silent, Watch, lives, telling
-from cli.connections.trust import agent_address
 from cli.errors import CommandError
+from cli.reach.session import Session
+from cli.reach.silence import Silent, Watch, lives, telling
+from cli.reach.trust import agent_address
 from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed, NotBegun
 from registry.message import Node
+
+if TYPE_CHECKING:
+    from agent.client.client import AgentClient
+
 
 HTTP_SECONDS = 5
 # An agent's clock is known to a second, and so is the time of an answer.
@@ -191,7 +192,7 @@ class AgentHosts:
         )
 
     async def _problem(
-        self, agent: AgentClient, record: Mapping[str, Any], settling: Settling
+        self, agent: "AgentClient", record: Mapping[str, Any], settling: Settling
     ) -> str | None:
         if self._change.action == "stop":
             return None if record["state"] in DOWN else f"it is {record['state']}"
@@ -214,6 +215,8 @@ class AgentHosts:
 
     async def _http_problem(self, host: str, port: int, path: str) -> str | None:
         """Ask the app itself, without a key, at the address of its agent."""
+        import aiohttp
+
         address = urlsplit(agent_address(self._node(host), self._session.context).url).hostname
         name = f"[{address}]" if ":" in (address or "") else address
         url = f"http://{name}:{port}{path}"
@@ -229,7 +232,7 @@ class AgentHosts:
         return f"{url} answers {status}" if status >= HTTPStatus.BAD_REQUEST else None
 
 
-def _why(error: aiohttp.ClientError | TimeoutError) -> str:
+def _why(error: Exception) -> str:
     """Return why there was no answer, without the address: who reads it has the URL."""
     if isinstance(error, TimeoutError):
         return f"it took more than {HTTP_SECONDS} s"

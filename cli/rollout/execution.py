@@ -9,25 +9,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cli.confirmation import confirm
-from cli.connections.session import Session
 from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
+from cli.output.output import confirm
 from cli.output.program import typed
 from cli.output.text import counted, some
+from cli.reach.choice import HostChoice, ask_all
+from cli.reach.session import Session
 from cli.rollout.agents import AgentHosts
-from cli.rollout.candidates import Candidate, HostsUnfit, hosts_with
-from cli.rollout.display import Display
-from cli.rollout.going_back import (
+from cli.rollout.hosts import (
     SHOWN,
     TAKE_MORE,
+    Candidate,
+    HostsUnfit,
     StepBack,
     changed_by,
+    hosts_with,
     in_words,
     require_steps,
     steps_back,
 )
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
 from cli.rollout.report import (
+    Display,
     has_new_container,
     keeping,
     next_steps,
@@ -37,7 +40,6 @@ from cli.rollout.report import (
 )
 from cli.rollout.runner import Runner
 from cli.rollout.state_file import StateFile, state_folder
-from cli.selection import Selection, ask_all
 from registry.message import Node
 
 
@@ -56,29 +58,29 @@ def carry_out(
     session: Session,
     change: Change,
     given: Mapping[str, Any],
-    selection: Selection,
+    choice: HostChoice,
     how: How,
 ) -> int:
     """Run a rollout, or tell what it would do; return its exit status.
 
     ``given`` are the fields of its bounds that are given; with a resume, they replace the kept.
     """
-    _require_sense(how, selection)
+    _require_sense(how, choice)
     if how.dry_run:
-        return asyncio.run(_tell(session, change, selection, how))
+        return asyncio.run(_tell(session, change, choice, how))
     file = _state_file(session, change)
     with file.locked():
         if how.resume:
             return asyncio.run(_resume(session, change, given, file))
         _require_given_up(session, file, how)
         with _nothing_changed(session):
-            found, steps = asyncio.run(_prepared(session, change, selection, how))
+            found, steps = asyncio.run(_prepared(session, change, choice, how))
             if change.action == "rollback":
                 require_steps(change.app, [each.node for each in found], steps)
         for line in in_words(steps):
             session.output.note(line)
         # --yes does not answer this: a list of hosts that came out empty would mean all of them.
-        if selection == Selection() and not how.everywhere:
+        if choice == HostChoice() and not how.everywhere:
             everywhere = f"all hosts that have it, {len(found)} of them"
             where = counted(len(found), "host") if change.action == "rollback" else everywhere
             _ask(
@@ -91,14 +93,14 @@ def carry_out(
         return asyncio.run(_begin(session, rollout, found, steps, file))
 
 
-def _require_sense(how: How, selection: Selection) -> None:
+def _require_sense(how: How, choice: HostChoice) -> None:
     """Refuse options that do not go together."""
     if not how.resume:
         return
     if how.dry_run or how.give_up:
         other = "--dry-run" if how.dry_run else "--give-up"
         raise WrongUsage(f"--resume and {other} do not go together")
-    if selection != Selection() or how.fresh:
+    if choice != HostChoice() or how.fresh:
         raise WrongUsage(
             "--resume goes on with the hosts that are not done: leave out hosts, --label,"
             " --prefix, --kv and --fresh"
@@ -144,19 +146,19 @@ def _state_file(session: Session, change: Change) -> StateFile:
 
 
 async def _prepared(
-    session: Session, change: Change, selection: Selection, how: How
+    session: Session, change: Change, choice: HostChoice, how: How
 ) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
     """Return the hosts, and of a rollback the step that each takes.
 
     A rollback takes the hosts that are named, or with --all those that are selected; otherwise
     those of them that the last rollout changed, since others would lose what they had before it.
     """
-    found: Sequence[Candidate] = await hosts_with(session, change.app, selection, fresh=how.fresh)
+    found: Sequence[Candidate] = await hosts_with(session, change.app, choice, fresh=how.fresh)
     if change.action != "rollback":
         return found, {}
     steps = await steps_back(session, change.app, [each.node for each in found])
-    if not (selection.hosts or how.everywhere):
-        found = _changed_last(session, change, selection, found, steps)
+    if not (choice.hosts or how.everywhere):
+        found = _changed_last(session, change, choice, found, steps)
     hosts = [each.node.hostname for each in found]
     return found, {host: steps[host] for host in hosts if host in steps}
 
@@ -164,14 +166,14 @@ async def _prepared(
 def _changed_last(
     session: Session,
     change: Change,
-    selection: Selection,
+    choice: HostChoice,
     found: Sequence[Candidate],
     steps: Mapping[str, StepBack],
 ) -> Sequence[Candidate]:
     """Return the hosts that the last rollout changed; HostsUnfit if none, or nobody knows."""
     last = _state_file(session, change).last()
     if last is None:
-        if selection == Selection():
+        if choice == HostChoice():
             return found  # that is asked
         reason = f"no rollout of {change.app} by this user is known in this context on this machine"
         raise HostsUnfit(f"{reason}, so that nobody knows which hosts to roll back{TAKE_MORE}")
@@ -184,8 +186,8 @@ def _changed_last(
     return changed
 
 
-async def _tell(session: Session, change: Change, selection: Selection, how: How) -> int:
-    found, steps = await _prepared(session, change, selection, how)
+async def _tell(session: Session, change: Change, choice: HostChoice, how: How) -> int:
+    found, steps = await _prepared(session, change, choice, how)
     nodes = [each.node for each in found]
     hosts = AgentHosts(
         session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()

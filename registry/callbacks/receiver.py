@@ -13,7 +13,8 @@ from pathlib import Path
 
 import aiohttp
 
-from registry.client.errors import RegistryError, error_for_exception
+from registry.client.errors import RegistryError
+from registry.client.http import error_for_exception
 from registry.client.tls import ClientTls
 from registry.nodes.directory.filters import Filters
 

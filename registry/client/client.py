@@ -11,20 +11,28 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from registry.client.clocks import clock_offset, unix_time
-from registry.client.errors import (
+from registry.client.errors import NotARegistry, OtherDaemon, TooSlow
+from registry.client.http import (
     FAILURES,
-    NotARegistry,
-    OtherDaemon,
-    TooSlow,
+    clock_offset,
     connection_lost,
     error_for_exception,
     error_for_status,
+    foreign_answer,
+    is_from_daemon,
     is_redirect,
+    printable,
     redirected,
+    unix_time,
 )
-from registry.client.identity import foreign_answer, is_from_daemon, printable
-from registry.client.models import AddressedNode, ExplainedNode, Service, Status
+from registry.client.models import (
+    ADDRESS,
+    AddressedNode,
+    ExplainedNode,
+    Service,
+    Status,
+    filter_parameters,
+)
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
@@ -34,9 +42,7 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 500
-# The query parameter that adds the address of each node.
-ADDRESS = "address", "true"
-Query = list[tuple[str, str]]
+
 
 T = TypeVar("T")
 N = TypeVar("N", bound=Node)
@@ -288,15 +294,6 @@ class RegistryClient:
             headers={"User-Agent": self._user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
         )
-
-
-def filter_parameters(
-    labels: Iterable[str], prefixes: Iterable[str], kv: Mapping[str, str] | None
-) -> Query:
-    """Return the query parameters of filters."""
-    query = [("label", label) for label in labels]
-    query += [("prefix", prefix) for prefix in prefixes]
-    return query + [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]
 
 
 def _node_path(hostname: str) -> str:

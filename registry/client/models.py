@@ -1,8 +1,16 @@
 """What the registry answers to those who look at it. Fields of later versions are passed over."""
 
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
 import msgspec
 
 from registry.message import Node
+
+# The query parameter that adds the address of each node.
+ADDRESS = "address", "true"
+Query = list[tuple[str, str]]
+NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh", "listed"]
 
 
 class AddressedNode(Node, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,3 +124,26 @@ class Status(msgspec.Struct, frozen=True):
     refused: list[Refused]
     nodes: NodeCounts = NodeCounts()
     denied: Denied = Denied()
+
+
+class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a watch. `node` is what is there from now on, of the kind ``node`` alone.
+
+    After ``reset``, the events of all nodes follow, and then ``listed``: from then on, they are in
+    the place of all that was known before. Its ``warming_seconds`` say for how long the registry
+    still does not know all nodes, 0 if it does.
+    """
+
+    kind: NodeEventKind
+    hostname: str = ""
+    node: AddressedNode | None = None
+    warming_seconds: int = 0
+
+
+def filter_parameters(
+    labels: Iterable[str], prefixes: Iterable[str], kv: Mapping[str, str] | None
+) -> Query:
+    """Return the query parameters of filters."""
+    query = [("label", label) for label in labels]
+    query += [("prefix", prefix) for prefix in prefixes]
+    return query + [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]

@@ -3,36 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from random import SystemRandom
-from typing import Literal
 
 import aiohttp
 import msgspec
 
 from registry.client.backoff import Backoff
 from registry.client.client import RegistryClient
-from registry.client.errors import NotARegistry, RegistryError, error_for_exception
-from registry.client.models import AddressedNode
-
-NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh", "listed"]
+from registry.client.errors import NotARegistry, RegistryError
+from registry.client.http import error_for_exception
+from registry.client.models import AddressedNode, NodeEvent
 
 # The registry sends a comment every 15 seconds.
 SILENCE_SECONDS = 45
 MAX_PAUSE_SECONDS = 30
 MAX_EVENT_BYTES = 4 * 1024 * 1024
-
-
-class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a watch. `node` is what is there from now on, of the kind ``node`` alone.
-
-    After ``reset``, the events of all nodes follow, and then ``listed``: from then on, they are in
-    the place of all that was known before. Its ``warming_seconds`` say for how long the registry
-    still does not know all nodes, 0 if it does.
-    """
-
-    kind: NodeEventKind
-    hostname: str = ""
-    node: AddressedNode | None = None
-    warming_seconds: int = 0
 
 
 class _Host(msgspec.Struct):

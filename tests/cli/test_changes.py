@@ -1,8 +1,7 @@
 """What `watch` tells of the events of nodes."""
 
 from cli.commands.watch import Changes
-from registry.client.models import AddressedNode
-from registry.client.watch import NodeEvent
+from registry.client.models import AddressedNode, NodeEvent
 
 
 def node(name: str, *labels: str, **kv: str) -> NodeEvent:

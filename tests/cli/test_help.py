@@ -1,9 +1,11 @@
 """The help of every command, what is made from it, and what is not imported for it."""
 
+import asyncio
 import pkgutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -11,14 +13,16 @@ import click
 import pytest
 
 import cli.commands
-from cli.apply.file import read_apps
+from cli.changes.file import read_apps
 from cli.main import command_line
 from cli.manual import STATUSES
 from tests.support.cli.command import Rollcall
 from tests.support.cli.examples import commands
+from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
 TOP = Path(__file__).parents[2]
+SLOW = {"aiohttp", "jinja2", "rich"}
 HEAVY = {"aiohttp", "asyncio", "jinja2", "msgspec", "rich", "yaml"}
 
 
@@ -107,19 +111,68 @@ def test_help_and_the_completion_of_commands_import_no_command(
     assert imported & HEAVY == set()
 
 
-def test_what_a_command_imports_is_seen() -> None:
-    _, imported = started("nodes", "--help")
+def test_the_help_of_a_command_imports_no_client_and_nothing_that_draws_or_renders() -> None:
+    program = """
+import sys
+from cli.main import command_line
+from tests.support.cli.examples import commands
 
-    assert HEAVY - imported == {"jinja2"}
+print(len(list(commands(command_line()))), *sys.modules)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    number, *modules = ran.stdout.split()
+
+    assert int(number) > 30
+    assert {module.partition(".")[0] for module in modules} & SLOW == set()
 
 
-def started(*arguments: str) -> tuple[str, set[str]]:
+@pytest.mark.parametrize("typed", ["man", "completion bash", "context list", "rollouts"])
+def test_a_command_that_asks_no_daemon_imports_no_client(rollcall: Rollcall, typed: str) -> None:
+    _, imported = started(*typed.split(), environment=rollcall.environment)
+
+    assert imported & SLOW == set()
+
+
+async def test_a_table_in_a_pipe_is_drawn_by_no_library(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    await registry.post("web-1", ["service:web"])
+    printed, imported = await asyncio.to_thread(
+        lambda: started("nodes", environment=rollcall.environment)
+    )
+
+    assert "web-1  fresh" in printed
+    assert imported & SLOW == {"aiohttp"}
+
+
+def test_the_client_is_imported_without_the_cas_of_the_system_which_are_there_afterwards() -> None:
+    program = """
+import os, ssl
+from cli.reach.session import import_aiohttp
+before = dict(os.environ)
+import_aiohttp()
+assert dict(os.environ) == before
+from aiohttp import connector
+read = connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"]
+print(read, len(ssl.create_default_context().get_ca_certs()) > 0)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=TOP, capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.split() == ["0", "True"]
+
+
+def started(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[str, set[str]]:
     """Run the command; return what it printed, and the packages that it has imported."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "cli.main", *arguments],
         cwd=TOP,
         capture_output=True,
         text=True,
+        env=environment,
         check=True,
     )
     modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]

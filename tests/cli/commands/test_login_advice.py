@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cli.connections.advice import Attempt, failed_login
-from cli.connections.contexts import Context
+from cli.reach.advice import Attempt, failed_login
+from cli.reach.contexts import Context
 from registry.client.errors import NotTls, OtherDaemon, Unreachable
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall

@@ -1,6 +1,6 @@
 """Which columns of a table shrink on a narrow terminal."""
 
-from cli.output.widths import fitting
+from cli.output.terminal import fitting
 
 
 def test_a_table_that_fits_is_as_wide_as_its_texts() -> None:

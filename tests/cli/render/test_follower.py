@@ -7,13 +7,12 @@ from random import Random
 
 import pytest
 
-from cli.render.errors import CommandFailed, RenderError
+from cli.render.file import CommandFailed, RenderError
 from cli.render.follower import Follower
 from cli.render.nodes import NodeSet
 from registry.client.backoff import Backoff
 from registry.client.errors import RegistryError, Unreachable, WrongKey
-from registry.client.models import AddressedNode
-from registry.client.watch import NodeEvent
+from registry.client.models import AddressedNode, NodeEvent
 from tests.support.machine.clocks import in_virtual_time
 
 RESET = NodeEvent(kind="reset")

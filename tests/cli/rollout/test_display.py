@@ -5,8 +5,8 @@ from io import StringIO
 import msgspec
 from rich.console import Console
 
-from cli.rollout.display import overview
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.report import overview
 
 HEIGHT = 10
 DOMAIN = ".r12.example.com"

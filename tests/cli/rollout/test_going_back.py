@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.rollout.going_back import in_words, step_back
+from cli.rollout.hosts import in_words, step_back
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import CommandLine

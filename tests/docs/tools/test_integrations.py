@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.errors import RenderError
+from cli.render.file import RenderError
 from cli.render.nodes import TemplateNode
 from cli.render.template import NodeTemplate
 from tests.support.cli.home import home

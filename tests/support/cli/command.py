@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from cli.groups.global_options import ProcessIO
 from cli.main import run
+from cli.output.output import ProcessIO
 from tests.support.cli.home import home
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cli.connections.contexts import context_path
+from cli.reach.contexts import context_path
 from cli.rollout.state_file import state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.cli.process import CommandLine

@@ -1,0 +1,149 @@
+"""`diff` and `apply`: a file of apps, compared with what is on the hosts, and brought about."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.changes.file import read_apps
+from cli.changes.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
+from cli.errors import DONE, FAILED, CommandError
+from cli.options import FILE, yes_option
+from cli.output.output import confirm
+from cli.reach.session import Session
+from cli.run import FormCommand, session_of
+from registry.directives import misspelt
+
+MAX_HOSTS = 8
+
+file_option = click.option(
+    "--file",
+    "-f",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="The apps, as YAML; - is the standard input.",
+)
+
+
+@click.command(cls=FormCommand)
+@file_option
+@click.pass_context
+def diff(ctx: click.Context, *, file: Path) -> int:
+    """Compare a file of apps with what is on the hosts; change nothing.
+
+    The exit status is 0 if nothing differs, 1 if something does, 2 if the file cannot be used, and
+    3 if a host was not reached.
+
+    The file names the apps, where they run, and their fields:
+        apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
+
+    `where` has hosts, or labels, prefixes and kv of nodes. A field that is left out stays as it is.
+
+    Examples:
+        rollcall diff -f apps.yml
+
+    """
+    session = session_of(ctx)
+    steps = asyncio.run(make_plan(session, read_apps(file)))
+    _show(session, steps)
+    return status_of(steps)
+
+
+@click.command(cls=FormCommand)
+@file_option
+@yes_option
+@click.pass_context
+def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
+    """Create and change apps until the hosts are as a file says; delete none.
+
+    It says first what it would do, and asks. Nothing is changed if any of it cannot be done. Eight
+    hosts are changed at once, each in the order of the file. After a failure no other step begins;
+    the next run goes on.
+
+    The file names the apps, where they run, and their fields:
+        apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
+
+    `where` has hosts, or labels, prefixes and kv of nodes. A field that is left out stays as it is.
+
+    Examples:
+        rollcall apply -f apps.yml --yes
+
+    """
+    session = session_of(ctx)
+    steps = asyncio.run(make_plan(session, read_apps(file)))
+    _show(session, steps)
+    if any(step.kind == "error" for step in steps):
+        session.output.note("nothing was changed")
+        return status_of(steps)
+    left = [step for step in steps if step.kind != "none"]
+    if not left:
+        session.output.note("all is as the file says")
+        return DONE
+    if not yes:
+        confirm(f"Carry out {len(left)} steps?")
+    return asyncio.run(_carry_out(session, left))
+
+
+async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
+    """Take the steps, those of a host one after the other; return the exit status."""
+    limit, done, failed = asyncio.Semaphore(MAX_HOSTS), 0, False
+
+    async def change(of_host: Sequence[Step]) -> None:
+        nonlocal done, failed
+        async with limit:
+            for step in of_host:
+                if failed:
+                    return
+                if await _is_done(session, step):
+                    done += 1
+                else:
+                    failed = True
+
+    hosts = groupby(sorted(steps, key=_host), key=_host)
+    await asyncio.gather(*(change(list(of_host)) for _, of_host in hosts))
+    if failed:
+        session.output.note(f"{done} of {len(steps)} steps are done; apply again to go on")
+    return FAILED if failed else DONE
+
+
+def _host(step: Step) -> str:
+    return step.node.hostname
+
+
+async def _is_done(session: Session, step: Step) -> bool:
+    """Take a step, and say what came of it; return whether it is done."""
+    try:
+        await carry_out(session, step)
+    except FAILURES as error:
+        session.output.note(f"{name_of(step)}: {error}")
+        if isinstance(error, CommandError):
+            session.output.next_steps(error.hint)
+        return False
+    session.output.note(f"{name_of(step)}: {step.kind}d")
+    return True
+
+
+def _show(session: Session, steps: Sequence[Step]) -> None:
+    labels = {label: misspelt(label) for step in steps for label in step.app.labels or ()}
+    for label, why in labels.items():
+        if why is not None:
+            session.output.note(f"warning: label {label}: {why}")
+    session.output.items(
+        [_item(step) for step in steps],
+        columns={"app": "APP", "step": "STEP", "changes": "CHANGES", "note": "NOTE"},
+        name="app",
+        empty="the file has no apps",
+    )
+
+
+def _item(step: Step) -> dict[str, Any]:
+    return {
+        "app": str(name_of(step)),
+        "step": step.kind,
+        "changes": changes_of(step),
+        "note": step.note,
+    }

@@ -1,1 +1,0 @@
-"""What `doctor` finds of a fleet."""
