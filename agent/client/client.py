@@ -1,6 +1,7 @@
 """The client of an agent's API."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -23,7 +24,6 @@ from agent.client.answers import (
     decoded,
 )
 from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
-from agent.client.sockets import keepalive_socket
 from registry.client.errors import BadFile, CertificateRefused
 from registry.client.http import (
     clock_offset,
@@ -33,6 +33,10 @@ from registry.client.http import (
 )
 from registry.client.tls import ClientTls
 
+# After these, a connection whose host has vanished breaks off.
+IDLE_SECONDS = 30
+INTERVAL_SECONDS = 10
+PROBES = 3
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 # A message ends with the last lines of an app, which the agent has cut already.
@@ -93,7 +97,7 @@ class AgentClient:
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(socket_factory=keepalive_socket),
+            connector=aiohttp.TCPConnector(socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "rollcall"},
             middlewares=(self._send_once,),
@@ -319,6 +323,20 @@ class AgentClient:
         except (ValueError, OSError) as error:
             # Such as a hostname that cannot be encoded.
             raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket whose connection breaks off a minute after the other host has vanished.
+
+    An answer may take as long as a pull, so that its silence tells nothing.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_SECONDS)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, INTERVAL_SECONDS)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    return made
 
 
 def _too_slow(seconds: float) -> AgentUnreachable:

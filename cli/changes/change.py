@@ -15,7 +15,7 @@ from cli.output.program import typed
 from cli.output.text import first_line
 from cli.reach.choice import AppName, agent_of
 from cli.reach.session import Session, in_commands
-from cli.reach.silence import TIMEOUTS, Silent, Watch, lives, telling
+from cli.reach.silence import TIMEOUTS, SilenceWatch, Silent, lives, telling
 
 if TYPE_CHECKING:
     from agent.client.client import AgentClient
@@ -95,9 +95,9 @@ def _following(
 
 def watch_of(
     session: Session, agent: "AgentClient", app: AppName, *, timeouts: int = TIMEOUTS
-) -> Watch:
+) -> SilenceWatch:
     """Return what watches the agent of an app, and gives it up after so many timeouts."""
-    return Watch(
+    return SilenceWatch(
         partial(lives, agent),
         timeout_seconds=session.timeout_seconds,
         told=telling(session.output.note, app.host),

@@ -38,6 +38,14 @@ Level = Literal["ok", "warning", "error"]
 MAX_CLOCK_SECONDS = 5
 MIN_CERTIFICATE_DAYS = 21
 NAMES_SHOWN = 5
+RENEWAL = "context set --certificate FILE --certificate-key FILE"
+# A client of the registry has one connection.
+CONNECTIONS = 8
+# The whole message of an app is in its record.
+MESSAGE_CHARS = 200
+# An app has no container, or one that is down although it should run.
+LOST = ("failed", "missing")
+DOWN = ("created", "exited", "dead", "restarting")
 
 
 class Finding(NamedTuple):
@@ -61,9 +69,6 @@ def first_names(names: Iterable[str]) -> str:
     known = list(names)
     more = len(known) - NAMES_SHOWN
     return ", ".join(known[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-RENEWAL = "context set --certificate FILE --certificate-key FILE"
 
 
 @click.command(cls=FormCommand)
@@ -264,10 +269,6 @@ def _own_certificate(session: Session, left: float) -> Finding:
     return Finding(level, "certificates", f"your own certificate {ends}", following)
 
 
-# A client of the registry has one connection.
-CONNECTIONS = 8
-
-
 class Share(NamedTuple):
     """What the registry said of some nodes: the nodes explained, and errors by hostname."""
 
@@ -325,13 +326,6 @@ async def _explained(session: Session, names: Sequence[str]) -> Share:
     return Share(explained, failed)
 
 
-# The whole message of an app is in its record.
-MESSAGE_CHARS = 200
-# An app has no container, or one that is down although it should run.
-LOST = ("failed", "missing")
-DOWN = ("created", "exited", "dead", "restarting")
-
-
 class Examined(NamedTuple):
     """What an agent shows that answers: its clock, its apps, and how long its certificate is good.
 
@@ -364,15 +358,15 @@ async def agent_findings(
                     raise
             offset = agent.clock_offset_seconds
             apps = await _apps(agent)
-        if not address.url.startswith("https:"):
+        if address.scheme != "https":
             return Examined(offset, apps, None)
         return Examined(
             offset,
             apps,
             await days_left(
-                address.url,
+                str(address),
                 session.context,
-                server_hostname=address.server_hostname,
+                server_hostname=node.hostname,
                 seconds=session.timeout_seconds,
             ),
         )

@@ -23,6 +23,7 @@ from registry.client.models import AddressedNode, ExplainedNode, ExplainedServic
 from registry.message import Node
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
+AGAIN = "an agent that runs registers it again"
 
 
 @click.command(cls=FormCommand)
@@ -220,9 +221,6 @@ async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNo
     async with session.registry() as registry:
         explained = await registry.explain(found.hostname)
         return found, explained, await registry.status() if explained.stale else None
-
-
-AGAIN = "an agent that runs registers it again"
 
 
 @click.command(cls=HelpfulCommand)

@@ -24,7 +24,7 @@ from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
 from cli.reach.session import Session
 from cli.rollout.execution import How, carry_out
-from cli.rollout.model import Action, Change
+from cli.rollout.model import Action, RolloutChange
 from cli.rollout.report import keeping, resuming
 from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts, state_folder
 from cli.run import FormCommand, session_of
@@ -236,7 +236,7 @@ def _carry_out(
     choice = HostChoice(**{each: options.pop(each) for each in CHOICE if each in options})
     if APP_NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name of an app", hint="rollcall apps")
-    change = Change(action=action, app=name, fields=dict(fields or {}))
+    change = RolloutChange(action=action, app=name, fields=dict(fields or {}))
     return carry_out(session_of(ctx), change, given, choice, How(**options))
 
 

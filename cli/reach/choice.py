@@ -34,6 +34,7 @@ NOT_COMPARED = (
 )
 
 T = TypeVar("T")
+MAX_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,6 @@ def _status(error: AgentError | CommandError) -> int:
     if not isinstance(error, AgentRefused) or error.status in NOT_COMPARED:
         return NOT_REACHED
     return WRONG_USAGE if error.status == HTTPStatus.BAD_REQUEST else FAILED
-
-
-MAX_SHOWN = 3
 
 
 class AppName(NamedTuple):

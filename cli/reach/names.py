@@ -19,6 +19,9 @@ ALIKE = 0.7
 # As agents allow them, who report a label `app:NAME` for each.
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}", re.ASCII)
 NUMBER = re.compile(r"[0-9]+")
+# Values of one key differ more than labels that are compared as a whole.
+LIKE_A_LABEL = 0.8
+MAX_CHARS = 200
 
 
 class NotKnown(CommandError):
@@ -72,14 +75,6 @@ def _did_you_mean(name: str, known: Sequence[str]) -> str:
         name, [each for each in known if is_harmless(each)], n=MAX_SHOWN, cutoff=ALIKE
     )
     return f"; did you mean {' or '.join(alike)}?" if alike else ""
-
-
-# A guess looks at so many nodes at most, a few times: fleets have many more.
-MAX_NODES = 500
-MAX_SHOWN = 3
-# Values of one key differ more than labels that are compared as a whole.
-LIKE_A_LABEL = 0.8
-MAX_CHARS = 200
 
 
 class LabelUnknown(CommandError):

@@ -34,6 +34,20 @@ if TYPE_CHECKING:
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 # A registry sends all of its nodes within this time, too.
 REGISTRY_SECONDS = 60
+READ = re.compile(
+    r"GET /v1/apps(?:/(?P<name>[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?)(?:/(?P<what>[a-z]+))?)?"
+    r"(?![\w/{])",
+    re.ASCII,
+)
+COMMANDS = {
+    None: "show",
+    "data": "backup",
+    "events": "events",
+    "history": "history",
+    "logs": "logs",
+    "processes": "ps",
+    "stats": "stats",
+}
 
 
 class KeyRefused(AgentRefused):
@@ -113,8 +127,8 @@ class Session:
         from agent.client.client import AgentClient
 
         async with AgentClient(
-            url=address.url,
-            server_hostname=address.server_hostname,
+            url=str(address),
+            server_hostname=node.hostname,
             key=lambda: key,
             client_tls=client_tls(context),
             timeout_seconds=self.timeout_seconds,
@@ -192,22 +206,6 @@ def client_tls(context: Context) -> ClientTls:
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
-
-
-READ = re.compile(
-    r"GET /v1/apps(?:/(?P<name>[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?)(?:/(?P<what>[a-z]+))?)?"
-    r"(?![\w/{])",
-    re.ASCII,
-)
-COMMANDS = {
-    None: "show",
-    "data": "backup",
-    "events": "events",
-    "history": "history",
-    "logs": "logs",
-    "processes": "ps",
-    "stats": "stats",
-}
 
 
 def in_commands(message: str, hostname: str, *, rollcall: str = "rollcall") -> str:

@@ -23,7 +23,7 @@ class Silent(NotReached):
     """An agent has not answered anything for too long."""
 
 
-class Watch:
+class SilenceWatch:
     """Watches an agent while it is changed.
 
     ``look`` asks it something, and returns whether it has answered; ``told`` is called once it has

@@ -2,7 +2,6 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cli.errors import NotReached, WrongUsage
@@ -30,16 +29,25 @@ REGISTRY = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class AgentAddress:
-    """Where an agent is, and the hostname that its certificate has to be good for."""
+class Origin(NamedTuple):
+    """The scheme, host and port of a URL; of a registry's, also the path, without a last slash."""
 
-    url: str
-    server_hostname: str
+    scheme: str
+    host: str
+    port: int | None
+    path: str = ""
+
+    def __str__(self) -> str:
+        """Return the URL, made anew of its parts: every reader of it finds the same host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
 
 
-def agent_address(node: Node, context: Context) -> AgentAddress:
+def agent_address(node: Node, context: Context) -> Origin:
     """Return where the agent of a node is, if the key of agents may be sent there.
+
+    Over TLS, its certificate has to be good for the node's hostname.
 
     That is so over TLS where the context names a CA, since the certificate then has to be one of
     that CA for the node's hostname. The system's CAs do not count: by them, whoever chooses a
@@ -77,7 +85,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
             f"its agent at {url!a} has TLS, and the context names no CA to know it by",
             hint="name the CA of the hosts: rollcall context set --ca FILE",
         )
-    return AgentAddress(str(origin), node.hostname)
+    return origin
 
 
 def check_agent_key(context: Context) -> None:
@@ -140,21 +148,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-class Origin(NamedTuple):
-    """The scheme, host and port of a URL; of a registry's, also the path, without a last slash."""
-
-    scheme: str
-    host: str
-    port: int | None
-    path: str = ""
-
-    def __str__(self) -> str:
-        """Return the URL, made anew of its parts: every reader of it finds the same host."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.path}"
 
 
 def is_host(name: str) -> bool:

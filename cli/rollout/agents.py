@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.changes.settling import (
@@ -23,9 +22,9 @@ from cli.changes.settling import (
 )
 from cli.errors import CommandError
 from cli.reach.session import Session
-from cli.reach.silence import Silent, Watch, lives, telling
-from cli.reach.trust import agent_address
-from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
+from cli.reach.silence import SilenceWatch, Silent, lives, telling
+from cli.reach.trust import Origin, agent_address
+from cli.rollout.model import DOWN, AppNow, Bounds, Cause, HostProgress, RolloutChange, app_now
 from cli.rollout.runner import HostFailed, NotBegun
 from registry.message import Node
 
@@ -51,7 +50,7 @@ class AgentHosts:
     """Changes and checks an app by the agents of its hosts."""
 
     def __init__(
-        self, session: Session, nodes: Mapping[str, Node], *, change: Change, bounds: Bounds
+        self, session: Session, nodes: Mapping[str, Node], *, change: RolloutChange, bounds: Bounds
     ) -> None:
         self._session = session
         self._nodes = nodes
@@ -59,7 +58,7 @@ class AgentHosts:
         self._bounds = bounds
         self._invalid: set[str] = set()
         self._settling: dict[str, Settling] = {}
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, SilenceWatch] = {}
 
     @property
     def invalid(self) -> AbstractSet[str]:
@@ -134,7 +133,7 @@ class AgentHosts:
         finally:
             del self._watches[host]
 
-    def _watch(self, host: str) -> Watch:
+    def _watch(self, host: str) -> SilenceWatch:
         async def look() -> bool:
             try:
                 async with self._session.agent(self._node(host)) as agent:
@@ -144,7 +143,7 @@ class AgentHosts:
 
         seconds = self._session.timeout_seconds
         told = telling(self._session.output.note, host)
-        return Watch(look, timeout_seconds=seconds, told=told)
+        return SilenceWatch(look, timeout_seconds=seconds, told=told)
 
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""
@@ -217,9 +216,8 @@ class AgentHosts:
         """Ask the app itself, without a key, at the address of its agent."""
         import aiohttp
 
-        address = urlsplit(agent_address(self._node(host), self._session.context).url).hostname
-        name = f"[{address}]" if ":" in (address or "") else address
-        url = f"http://{name}:{port}{path}"
+        agent = agent_address(self._node(host), self._session.context)
+        url = str(Origin("http", agent.host, port, path))
         limit = aiohttp.ClientTimeout(total=HTTP_SECONDS)
         try:
             async with (

@@ -28,7 +28,7 @@ from cli.rollout.hosts import (
     require_steps,
     steps_back,
 )
-from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.report import (
     Display,
     has_new_container,
@@ -56,7 +56,7 @@ class How(NamedTuple):
 
 def carry_out(
     session: Session,
-    change: Change,
+    change: RolloutChange,
     given: Mapping[str, Any],
     choice: HostChoice,
     how: How,
@@ -141,12 +141,12 @@ def _nothing_changed(session: Session) -> Iterator[None]:
         raise
 
 
-def _state_file(session: Session, change: Change) -> StateFile:
+def _state_file(session: Session, change: RolloutChange) -> StateFile:
     return StateFile(state_folder(session.environment, session.context_name), change.app)
 
 
 async def _prepared(
-    session: Session, change: Change, choice: HostChoice, how: How
+    session: Session, change: RolloutChange, choice: HostChoice, how: How
 ) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
     """Return the hosts, and of a rollback the step that each takes.
 
@@ -165,7 +165,7 @@ async def _prepared(
 
 def _changed_last(
     session: Session,
-    change: Change,
+    change: RolloutChange,
     choice: HostChoice,
     found: Sequence[Candidate],
     steps: Mapping[str, StepBack],
@@ -186,7 +186,7 @@ def _changed_last(
     return changed
 
 
-async def _tell(session: Session, change: Change, choice: HostChoice, how: How) -> int:
+async def _tell(session: Session, change: RolloutChange, choice: HostChoice, how: How) -> int:
     found, steps = await _prepared(session, change, choice, how)
     nodes = [each.node for each in found]
     hosts = AgentHosts(
@@ -275,7 +275,7 @@ def _given_up(file: StateFile, changed: Collection[str]) -> str:
 
 
 async def _resume(
-    session: Session, change: Change, given: Mapping[str, Any], file: StateFile
+    session: Session, change: RolloutChange, given: Mapping[str, Any], file: StateFile
 ) -> int:
     rollout = file.load().resumed(given)
     if rollout.change.action == change.action and change.fields not in ({}, rollout.change.fields):

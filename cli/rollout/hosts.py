@@ -16,6 +16,8 @@ from registry.message import Node
 LEAVE_OUT = "leave them out: name the other hosts, or select them by --label"
 MAX_ALIKE = 3
 WITHOUT_STALE = "--fresh leaves out the stale ones"
+SHOWN = 20
+TAKE_MORE = "; name the hosts, or add --all"
 
 
 class HostsUnfit(CommandError):
@@ -105,10 +107,6 @@ def require_answers(outcomes: Iterable[HostAnswer[Any]], *, advice: str = LEAVE_
             hint=f"{advice}\nrollcall doctor",
             status=NOT_REACHED,
         )
-
-
-SHOWN = 20
-TAKE_MORE = "; name the hosts, or add --all"
 
 
 class StepBack(NamedTuple):

@@ -15,7 +15,7 @@ Action = Literal["rebuild", "update", "start", "stop", "restart", "rollback"]
 REVISING = ("rebuild", "update", "rollback")
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RolloutChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The change of an app, the same on each host; ``fields`` are those of an update."""
 
     action: Action
@@ -99,7 +99,7 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A rollout, as it is kept in a file for `--resume`."""
 
-    change: Change
+    change: RolloutChange
     bounds: Bounds
     hosts: list[HostProgress] = []
 

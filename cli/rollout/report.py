@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from cli.output.output import Output
 from cli.output.program import typed
 from cli.output.text import first_line, some
-from cli.rollout.model import DOWN, REVISING, AppNow, Change, HostProgress, HostState, Rollout
+from cli.rollout.model import (
+    DOWN,
+    REVISING,
+    AppNow,
+    HostProgress,
+    HostState,
+    Rollout,
+    RolloutChange,
+)
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, Group
@@ -17,6 +25,10 @@ if TYPE_CHECKING:
 TITLES = ("HOST", "STATE", "HEALTH", "MESSAGE")
 STATES: tuple[HostState, ...] = get_args(HostState)
 ACTIVE: tuple[HostState, ...] = ("changing", "checking")
+CHECKED_BY_HTTP = (*REVISING, "restart")
+OPPOSITE = {"start": "stop", "stop": "start"}
+WITHOUT_CONTAINER = ("missing", "failed")
+SHOWN = 20
 
 
 class Display:
@@ -90,12 +102,6 @@ def overview(rollout: Rollout, size: "ConsoleDimensions") -> "Group":
     ]
     table = fitted(TITLES, rows, available=size.width) if rows else ()
     return Group(Text(numbers), *table)
-
-
-CHECKED_BY_HTTP = (*REVISING, "restart")
-OPPOSITE = {"start": "stop", "stop": "start"}
-WITHOUT_CONTAINER = ("missing", "failed")
-SHOWN = 20
 
 
 def print_rows(output: Output, rollout: Rollout) -> None:
@@ -188,7 +194,7 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     yield f"to leave it so: {typed(f'{rollcall} rollouts --forget', change.app)}"
 
 
-def resuming(rollcall: str, change: Change) -> str:
+def resuming(rollcall: str, change: RolloutChange) -> str:
     """Return the command that goes on with a rollout."""
     return typed(f"{rollcall} {change.action}", change.app, options="--resume")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.machine.terminal import terminal
@@ -87,7 +87,7 @@ async def test_commands_options_and_names_are_completed(
     await registry.post("db-1", ["service:db", "app:blog"])
     for app in ("shop", "api"):
         file = StateFile(state_folder(completing.environment, "test"), app)
-        change, hosts = Change(action="rebuild", app=app), [HostProgress(host="web-1")]
+        change, hosts = RolloutChange(action="rebuild", app=app), [HostProgress(host="web-1")]
         with file.locked():
             file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
     offered = {

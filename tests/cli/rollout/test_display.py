@@ -5,7 +5,7 @@ from io import StringIO
 import msgspec
 from rich.console import Console
 
-from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.report import overview
 
 HEIGHT = 10
@@ -25,7 +25,9 @@ def printed(
         for number, state in enumerate(states)
     ]
     progress = msgspec.convert(hosts, list[HostProgress])
-    rollout = Rollout(change=Change(action="rebuild", app="shop"), bounds=Bounds(), hosts=progress)
+    rollout = Rollout(
+        change=RolloutChange(action="rebuild", app="shop"), bounds=Bounds(), hosts=progress
+    )
     text = StringIO()
     console = Console(file=text, width=width, height=HEIGHT)
     console.print(overview(rollout, console.size))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.rollout.model import AppNow, Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, kept_rollout, state_folder
 from tests.support.cli.command import Rollcall
 
@@ -27,7 +27,7 @@ def keep(rollcall: Rollcall, app: str, *, context: str = "test", minutes: int = 
         HostProgress(host="web-2", before=OLD),
         HostProgress(host="web-3", before=OLD),
     ]
-    change = Change(action="update", app=app, fields={"env": {"KEY": "secret"}})
+    change = RolloutChange(action="update", app=app, fields={"env": {"KEY": "secret"}})
     with file.locked():
         file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
     then = time.time() - minutes * MINUTES

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
@@ -255,7 +255,7 @@ async def test_an_app_that_is_stopped_again_was_not_started(
 
     with file.locked():
         one = [HostProgress(host="web-0")]
-        change, bounds = Change(action="start", app="shop"), Bounds(check_seconds=0)
+        change, bounds = RolloutChange(action="start", app="shop"), Bounds(check_seconds=0)
         file.save(Rollout(change=change, bounds=bounds, hosts=one))
     done = await asyncio.to_thread(command.run, "start", "shop", "--resume")
 

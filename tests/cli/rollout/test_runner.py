@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
-from cli.rollout.model import AppNow, Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.runner import HostFailed, NotBegun, Runner
 from cli.rollout.state_file import StateFile, state_folder
 
-REBUILD = Change(action="rebuild", app="shop")
+REBUILD = RolloutChange(action="rebuild", app="shop")
 ONE_BY_ONE = Bounds()
 
 
@@ -199,7 +199,7 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
 
 def test_the_question_about_a_rollout_names_its_fields_and_no_value_of_them(tmp_path: Path) -> None:
     file, fields = StateFile(tmp_path, "shop"), {"image": "shop:2", "env": {"KEY": "secret"}}
-    change = Change(action="update", app="shop", fields=fields)
+    change = RolloutChange(action="update", app="shop", fields=fields)
     file.save(Rollout(change=change, bounds=ONE_BY_ONE, hosts=[HostProgress(host="web-1")]))
 
     assert file.summary() == "update shop, image, env; 0 of 1 hosts are done"

@@ -6,7 +6,7 @@ import signal
 import pytest
 from aiohttp import web
 
-from cli.reach.silence import TIMEOUTS, Silent, Watch
+from cli.reach.silence import TIMEOUTS, SilenceWatch, Silent
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
@@ -27,7 +27,7 @@ class PlayedAgent:
         self.is_frozen = False
         self.enough = asyncio.Event()
         self.told: list[float] = []
-        self.watch = Watch(self.look, timeout_seconds=TIMEOUT, told=self.told.append)
+        self.watch = SilenceWatch(self.look, timeout_seconds=TIMEOUT, told=self.told.append)
 
     async def look(self) -> bool:
         self.looks += 1
