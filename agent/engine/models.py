@@ -180,7 +180,9 @@ class Image:
 
     ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
     names no registry, and the engine keeps images that were built here as those that were pulled.
-    ``exposes`` counts the ports that it exposes, of any protocol. ``architecture`` is the CPU that
+    ``exposes`` counts the ports that it exposes, of any protocol. ``config_bytes`` is the size of
+    its configuration in the engine's JSON: labels, command, environment, health check and so on.
+    ``architecture`` is the CPU that
     it was built for, "" if it does not tell. ``volumes`` are the paths that the image declares as
     VOLUME, in normal form if they are absolute; ``user`` is who runs in it, empty for root.
     ``created_at`` is when it was built, in RFC 3339, None if it does not tell. ``digest`` is how
@@ -197,6 +199,7 @@ class Image:
     volumes: frozenset[str] = frozenset()
     udp_ports: frozenset[int] = frozenset()
     exposes: int = 0
+    config_bytes: int = 0
     user: str = ""
     created_at: str | None = None
     digest: str | None = None

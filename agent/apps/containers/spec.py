@@ -3,10 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from agent.apps.admission.validation import excerpt
-from agent.apps.app_label import encode_label, engine_bytes
+from agent.apps.app_label import encode_label
 from agent.apps.containers.data import mounted_volumes
 from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
@@ -18,8 +17,9 @@ from agent.model import App
 USER_LABEL = "rollcall.user"
 
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-# The engine repeats a container's labels in each list and each event.
-MAX_IMAGE_LABELS_BYTES = 65_536
+# The engine repeats it in each inspect of a container, and of it the labels and the command in each
+# list of all.
+MAX_IMAGE_CONFIG_BYTES = 65_536
 # Each list of the engine has all exposed ports; 131,070 of them take it ten seconds.
 MAX_EXPOSED_PORTS = 1024
 
@@ -38,9 +38,9 @@ def password_user(labels: Mapping[str, str], default: str) -> str:
 def check_image(image: Image, reference: str) -> None:
     """Refuse an image of which no app can be made; UnfitImage.
 
-    Large labels would make each list and event of the engine large, and many exposed ports each
-    list slow. At a relative path, the engine mounts a volume without a name, whatever else is
-    mounted there.
+    A large configuration would make the answers of the engine large, up to where the agent rejects
+    its list of all containers. Many exposed ports would make each list slow. At a relative path,
+    the engine mounts a volume without a name, whatever else is mounted there.
     """
     if image.exposes > MAX_EXPOSED_PORTS:
         raise UnfitImage(
@@ -54,11 +54,11 @@ def check_image(image: Image, reference: str) -> None:
             " absolute path, so that its files could not be kept; build it with a path that begins"
             " with /"
         )
-    size = engine_bytes(chain.from_iterable(image.labels.items()))
-    if size > MAX_IMAGE_LABELS_BYTES:
+    if image.config_bytes > MAX_IMAGE_CONFIG_BYTES:
         raise UnfitImage(
-            f"the labels of the image `{reference}` take {size} bytes in the engine's lists and"
-            f" events, and may take {MAX_IMAGE_LABELS_BYTES}; build it with fewer"
+            f"the configuration of the image `{reference}` (LABEL, CMD, ENTRYPOINT, ENV,"
+            f" HEALTHCHECK and so on) takes {image.config_bytes} bytes in the engine's answers, and may take"
+            f" {MAX_IMAGE_CONFIG_BYTES}; build it with less, such as with a script in a file"
         )
 
 

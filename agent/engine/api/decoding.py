@@ -53,6 +53,7 @@ _INSPECTED = msgspec.json.Decoder(responses.Inspected)
 _INFO = msgspec.json.Decoder(responses.Info)
 _IMAGES = msgspec.json.Decoder(list[responses.ListedImage])
 _IMAGE = msgspec.json.Decoder(responses.Image)
+_CONFIG = msgspec.json.Decoder(responses.Config | None)
 _VOLUME = msgspec.json.Decoder(responses.Volume)
 _VOLUMES = msgspec.json.Decoder(responses.VolumeList)
 _DISK_USAGE = msgspec.json.Decoder(responses.DiskUsage)
@@ -211,7 +212,7 @@ def _environment(pairs: list[str] | None) -> dict[str, str]:
 def image(answer: bytes, reference: str) -> Image:
     """Return the image with this reference that was inspected."""
     entry = _IMAGE.decode(answer)
-    config = entry.config or responses.Config()
+    config = _CONFIG.decode(entry.config) or responses.Config()
     return Image(
         id=entry.id,
         labels=config.labels or {},
@@ -219,6 +220,7 @@ def image(answer: bytes, reference: str) -> Image:
         udp_ports=_exposed(config.exposed_ports or (), "udp"),
         exposes=len(config.exposed_ports or ()),
         env=_environment(config.env),
+        config_bytes=len(entry.config),
         local=not came_from_registry(reference, entry.repo_digests or ()),
         volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),
         user=config.user,

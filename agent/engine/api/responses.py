@@ -173,7 +173,7 @@ class Image(ApiObject):
     architecture: str = ""
     repo_digests: list[str] | None = None
     repo_tags: list[str] | None = None
-    config: Config | None = None
+    config: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class ListedImage(ApiObject):

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.app_label import MAX_SPEC_BYTES, engine_bytes
+from agent.apps.containers.spec import MAX_IMAGE_CONFIG_BYTES
 from agent.apps.errors import InvalidApp, UnfitImage
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, fake_image
@@ -67,9 +68,15 @@ async def test_an_image_exposes_no_more_ports_than_the_engine_lists_fast(tmp_pat
         await apps.create(NEW, ASKER)
 
 
-async def test_the_labels_of_an_image_are_counted_in_bytes(tmp_path: Path) -> None:
+async def test_the_configuration_of_an_image_is_bounded(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        engine.tag(IMAGE, fake_image("i9", data="€" * 30_000))
-        with pytest.raises(UnfitImage, match="take 90013 bytes"):
+        engine.tag(IMAGE, replace(fake_image("i9"), config_bytes=MAX_IMAGE_CONFIG_BYTES + 1))
+        with pytest.raises(UnfitImage, match="takes 65537 bytes"):
             await apps.create(NEW, ASKER)
+        engine.tag(IMAGE, replace(fake_image("i9"), config_bytes=MAX_IMAGE_CONFIG_BYTES))
+        await apps.create(NEW, ASKER)
+        await apps.stop("web", ASKER)
+        engine.tag(IMAGE, replace(fake_image("i10"), config_bytes=MAX_IMAGE_CONFIG_BYTES + 1))
+        with pytest.raises(UnfitImage, match="build it with less"):
+            await apps.rebuild("web", ASKER)

@@ -42,14 +42,24 @@ async def test_an_image_says_whose_password_is_set(
     assert given.startswith("root:$6$")
 
 
-async def test_an_image_with_labels_that_burden_each_list_is_refused(
-    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"Labels": {"x": "A" * 70_000}},
+        {"Cmd": ["/bin/sh", "-c", f"sleep 100; : {'A' * 70_000}"]},
+        {"Env": [f"X={'A' * 70_000}"]},
+    ],
+    ids=",".join,
+)
+async def test_an_image_whose_configuration_burdens_each_answer_of_the_engine_is_rejected(
+    agent: InProcessAgent,
+    busybox_image: str,
+    docker_client: docker.APIClient,
+    conf: dict[str, object],
 ) -> None:
     container = docker_client.create_container(busybox_image)["Id"]
     tag = "rollcall-test-variant:burden"
-    docker_client.commit(
-        container, "rollcall-test-variant", "burden", conf={"Labels": {"x": "A" * 70_000}}
-    )
+    docker_client.commit(container, "rollcall-test-variant", "burden", conf=conf)
     docker_client.remove_container(container)
     record = await agent.create(busybox_image)
     other = agent.name()
@@ -60,7 +70,7 @@ async def test_an_image_with_labels_that_burden_each_list_is_refused(
         docker_client.remove_image(tag, force=True)
 
     assert (created.status, updated.status) == (409, 409)
-    assert "labels" in created.json["message"]
+    assert "configuration of the image" in created.json["message"]
     assert "65536" in created.json["message"]
     assert (await agent.ask("GET", f"/{other}")).status == 404
     after = await agent.get(record["name"])

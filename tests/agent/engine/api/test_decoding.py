@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -289,6 +290,24 @@ def test_the_exposed_ports_of_an_image_are_counted_whatever_they_are() -> None:
     answer = msgspec.json.encode({"Id": "i", "Config": {"ExposedPorts": exposed}})
 
     assert decoding.image(answer, "app").exposes == 4
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"Cmd": ["sh", "-c", "x" * 70_000]},
+        {"Entrypoint": ["x" * 70_000]},
+        {"Env": [f"A={'x' * 70_000}"]},
+        {"Healthcheck": {"Test": ["CMD-SHELL", "x" * 70_000]}},
+        {"Labels": {"a": "<" * 12_000}},  # the engine escapes it
+    ],
+)
+def test_all_of_the_configuration_of_an_image_counts_as_the_engine_writes_it(
+    config: dict[str, Any],
+) -> None:
+    answer = msgspec.json.encode({"Id": "i", "Config": config}).replace(b"<", rb"\u003c")
+
+    assert 70_000 < decoding.image(answer, "app").config_bytes < 73_000
 
 
 def test_an_engine_without_volumes_lists_none() -> None:
