@@ -57,8 +57,8 @@ def check_image(image: Image, reference: str) -> None:
     if image.config_bytes > MAX_IMAGE_CONFIG_BYTES:
         raise UnfitImage(
             f"the configuration of the image `{reference}` (LABEL, CMD, ENTRYPOINT, ENV,"
-            f" HEALTHCHECK and so on) takes {image.config_bytes} bytes in the engine's answers, and may take"
-            f" {MAX_IMAGE_CONFIG_BYTES}; build it with less, such as with a script in a file"
+            f" HEALTHCHECK and so on) takes {image.config_bytes} bytes in the engine's answers,"
+            f" and may take {MAX_IMAGE_CONFIG_BYTES}; build it with less: put scripts into files"
         )
 
 
