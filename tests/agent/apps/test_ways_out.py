@@ -168,8 +168,8 @@ async def create_in_a_network_that_does_not_isolate(scene: Scene) -> None:
     await scene.apps.create(NewApp(name="new", image=IMAGE), ASKER)
 
 
-async def create_of_an_image_with_long_labels(scene: Scene) -> None:
-    scene.engine.tag("app:long", replace(fake_image("i9"), labels={"a": "x" * 70_000}))
+async def create_of_an_image_with_a_large_configuration(scene: Scene) -> None:
+    scene.engine.tag("app:long", replace(fake_image("i9"), config_bytes=70_000))
     await scene.apps.create(NewApp(name="new", image="app:long"), ASKER)
 
 
@@ -211,9 +211,9 @@ REFUSED = {
         remedy="change its `image` or `command`",
     ),
     "an image that cannot be used": Refusal(
-        attempt=create_of_an_image_with_long_labels,
+        attempt=create_of_an_image_with_a_large_configuration,
         error=errors.UnfitImage,
-        remedy="build it with fewer",
+        remedy="build it with less",
     ),
     "a network that does not isolate": Refusal(
         attempt=create_in_a_network_that_does_not_isolate,
