@@ -140,10 +140,11 @@ def test_the_end_of_a_daemon_waits_for_no_thread() -> None:
 
 
 def test_names_that_nobody_resolves_delay_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    released, asked = threading.Event(), list[str]()
+    released, was_asked, asked = threading.Event(), threading.Event(), list[str]()
 
     def silent(host: str, *_: object, **__: object) -> None:
         asked.append(host)
+        was_asked.set()
         released.wait(10)
         raise socket.gaierror("no answer")
 
@@ -154,8 +155,7 @@ def test_names_that_nobody_resolves_delay_no_other_work(monkeypatch: pytest.Monk
         abandoned = asyncio.create_task(getaddrinfo("r0.example", 80))
         try:
             async with asyncio.timeout(5):
-                while not asked:
-                    await asyncio.sleep(0)
+                assert await asyncio.to_thread(was_asked.wait, 5)
                 abandoned.cancel()
                 assert await asyncio.to_thread(len, "work") == 4
         finally:

@@ -124,12 +124,10 @@ class HealthRestarter(ScheduledObserver):
             health = findings.shown(app, container).health
             if health == "healthy":
                 self._schedule.well(app.name)
-            elif health == "unhealthy" and self._schedule.is_due(app.name):
+            elif health == "unhealthy" and self._is_due(app.name):
                 reason = findings.of(container.id).reason
                 work = partial(keep_up.restart_unhealthy, reason=reason)
                 await self._attempt(app.name, "restart", work)
-            elif health == "unhealthy":
-                self._waiting.add(app.name)
 
 
 class AutostartKeeper(ScheduledObserver):
@@ -148,13 +146,11 @@ class AutostartKeeper(ScheduledObserver):
             wanted = app.desired == "running"
             if self._inspector.autostarting.get(container.id, wanted) == wanted:
                 self._schedule.well(app.name)
-            elif self._schedule.is_due(app.name):
+            elif self._is_due(app.name):
                 operation: OperationKind = "start" if wanted else "stop"
                 repeated = self._schedule.is_repeated(app.name)
                 work = partial(keep_up.set_autostart, repeated=repeated)
                 await self._attempt(app.name, operation, work)
-            else:
-                self._waiting.add(app.name)
 
 
 class PendingPasswords(ScheduledObserver):
@@ -184,8 +180,6 @@ class PendingPasswords(ScheduledObserver):
             is_running = container is not None and container.state == "running"
             if not (app.password_pending and is_running):
                 self._schedule.well(app.name)
-            elif self._schedule.is_due(app.name):
+            elif self._is_due(app.name):
                 # In the background: `chpasswd` is a program of the app, which may hang.
                 await self._attempt(app.name, "keys", apply_pending)
-            else:
-                self._waiting.add(app.name)

@@ -123,6 +123,16 @@ class ScheduledObserver(ContainerObserver):
         self._busy = {name for name in by_name if self._runner.is_busy(name)}
         return [app for name, app in by_name.items() if name not in self._busy]
 
+    def _is_due(self, name: str) -> bool:
+        """Return whether to act on an app now, which waits for a program of it.
+
+        One for which the agent has no place is due again when an operation ends.
+        """
+        if not self._schedule.is_due(name):
+            self._waiting.add(name)
+            return False
+        return self._runner.has_own_place(name)
+
     async def _attempt(
         self, name: str, operation: OperationKind, work: Callable[[Host, Job], Awaitable[None]]
     ) -> None:

@@ -43,6 +43,10 @@ CANCEL_SECONDS = 30.0
 # How many operations that keys ask for run at the same time, and as many that stop or delete; more
 # wait. With its share, one key takes neither all pulls nor all commands that wait for programs.
 MOST_OPERATIONS = 40
+# How many operations of these kinds the agent begins by itself at the same time: each may wait for
+# a program of its app. The apps that one key holds have their share of them.
+MOST_OWN_OPERATIONS = 16
+WAIT_FOR_PROGRAMS: tuple[OperationKind, ...] = ("restart", "keys", "stop")
 # The engine may not answer, and systemd kills the agent a minute after it has told it to end.
 INTERRUPT_SECONDS = 5.0
 STOPPING = "the agent is stopping; the operation is recovered at its next start"
@@ -82,11 +86,18 @@ Recover = Callable[[Job, Any], Awaitable[None]]
 class OperationRunner:
     """Runs operations. One goes on when the client that asked for it disconnects.
 
-    ``recover`` finishes or undoes an operation that broke off, for each type of entry.
+    ``recover`` finishes or undoes an operation that broke off, for each type of entry. ``holders``
+    returns the keys that an app belongs to.
     """
 
-    def __init__(self, context: AgentContext, recover: Mapping[type[Entry], Recover]) -> None:
+    def __init__(
+        self,
+        context: AgentContext,
+        recover: Mapping[type[Entry], Recover],
+        holders: Callable[[str], str] = lambda _: "",
+    ) -> None:
         self._context = context
+        self._holders = holders
         self._recover = recover
         # The operations that run, by the app's name.
         self.jobs: dict[str, Job] = {}
@@ -101,6 +112,19 @@ class OperationRunner:
     def is_busy(self, name: str) -> bool:
         """Return whether an operation of the app still runs, or has broken off."""
         return name in self.jobs or self._context.repository.entry(name) is not None
+
+    def has_own_place(self, name: str) -> bool:
+        """Return whether the agent itself may begin now to restart an app, or the like."""
+        running = [
+            job.app
+            for job in self.jobs.values()
+            if job.header.actor == "agent" and job.header.operation in WAIT_FOR_PROGRAMS
+        ]
+        if len(running) >= MOST_OWN_OPERATIONS:
+            return False
+        holders = self._holders(name)
+        of_holders = sum(self._holders(each) == holders for each in running)
+        return of_holders < share(MOST_OWN_OPERATIONS)
 
     def status(self, name: str) -> OperationStatus | None:
         """Return the app's operation that has not ended: one that runs, or one that broke off.

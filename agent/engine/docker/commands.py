@@ -30,8 +30,8 @@ class CommandKind(Enum):
 
     ENGINE = 16
     # Commands that wait for a program of an app, which may take minutes to end.
-    # The changes of one key and the health checks together are fewer.
-    PROGRAM = 96
+    # The changes of keys, the health checks and the agent's own restarts together are no more.
+    PROGRAM = 112
 
 
 class Commands:

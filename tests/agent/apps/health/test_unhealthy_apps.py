@@ -1,6 +1,7 @@
 """What becomes of an app that fails its check: it is restarted, or its update goes back."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
+from agent.apps.health.checker import MOST_CHECKS
+from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.apps.service.apps import Apps
+from agent.engine.docker.commands import CommandKind
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.apps.checked_apps import (
@@ -22,7 +26,7 @@ from tests.support.agent.apps.checked_apps import (
     until_healthy,
 )
 from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, FakeEngine, do_nothing
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, running_apps, told
 from tests.support.waiting import async_until
 
 
@@ -85,6 +89,55 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         }
         for name, labels in values.items():
             assert metrics.get_sample_value(name, labels) == 1
+
+
+class StubbornEngine(FakeEngine):
+    """An engine on which the apps of a team do not end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopping = set[str]()
+
+    async def stop(self, container_id: str, seconds: int) -> None:
+        if self.state.containers[container_id].name.startswith("team-"):
+            self.stopping.add(container_id)
+            await asyncio.Event().wait()
+        await super().stop(container_id, seconds)
+
+
+@pytest.mark.slow
+async def test_unhealthy_apps_of_one_key_that_do_not_end_leave_restarts_to_others(
+    tmp_path: Path,
+) -> None:
+    engine = StubbornEngine()
+    engine.check = Program(7)
+    check = replace_check(retries=1)
+    async with running_apps(
+        tmp_path,
+        engine,
+        LogCapture(),
+        defaults=replace(AT_ONCE, overcommit_percent=0),
+        drain_seconds=0,
+        holders=lambda name: name.partition("-")[0],
+    ) as apps:
+        for name in (*(f"team-{number}" for number in range(20)), "web"):
+            await apps.create(NewApp(name=name, image=IMAGE, health=check), ASKER)
+
+        async def all_begun() -> bool:
+            records = await apps.queries.all()
+            found = [each.healthy for each in records if each.name != "web"]
+            restarted = ("agent", "restart", "done") in await told(apps)
+            return restarted and found == [False] * 20 and len(engine.stopping) >= 12
+
+        await async_until(all_begun)
+        assert len(engine.stopping) == 12
+
+
+def test_the_engine_runs_as_many_programs_as_keys_checks_and_restarts_together_may_wait_for() -> (
+    None
+):
+    together = 2 * MOST_OPERATIONS + MOST_CHECKS + MOST_OWN_OPERATIONS
+    assert together <= CommandKind.PROGRAM.value
 
 
 RESTART_STEPS = ["before stop", "after stop", "before start", "after start"]
