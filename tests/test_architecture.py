@@ -22,7 +22,7 @@ COMPOSITION_ROOTS = {
 BUNDLES = {"agent/state/rows.py: AppTransaction"}
 MAX_CONSTRUCTOR_PARAMETERS = 5
 MAX_CONTEXT_FIELDS = 9
-MAX_MODULES = 12
+MAX_MODULES = 15
 
 
 def sources(*folders: str) -> list[Path]:
@@ -55,12 +55,12 @@ def test_the_map_has_a_row_for_each_folder_of_the_daemons() -> None:
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "bench", "dev"])
-def test_a_folder_holds_at_most_a_dozen_modules(package: str) -> None:
+def test_a_folder_holds_at_most_fifteen_modules(package: str) -> None:
     modules = Counter(path.parent for path in sources(package) if path.stem != "__init__")
     assert {f"{each}": count for each, count in modules.items() if count > MAX_MODULES} == {}
 
 
-def test_a_folder_of_tests_holds_at_most_a_dozen_modules() -> None:
+def test_a_folder_of_tests_holds_at_most_fifteen_modules() -> None:
     modules = Counter(path.parent for path in sources("tests") if path.stem != "__init__")
     assert {f"{each}": count for each, count in modules.items() if count > MAX_MODULES} == {}
 

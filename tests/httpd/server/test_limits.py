@@ -10,7 +10,7 @@ from agent.apps.errors import DataTooSlow
 from agent.apps.health.checker import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS
 from agent.apps.repository.feed import MAX_EVENTS
-from agent.apps.runner.runner import MOST_OPERATIONS
+from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.engine.docker.commands import CommandKind
 from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
 from agent.engine.errors import DiskFull, TooManyStreams
@@ -27,6 +27,7 @@ from httpd.server.limits import MAX_UNFINISHED_BYTES
 from httpd.shares.turns import share
 from registry import message
 from registry.api.queries import MAX_FILTERS
+from registry.api.representation import CONFIRMED_AT_ONCE, CONFIRMING_SECONDS
 from registry.api.watch import MAX_WATCHERS
 from registry.errors import STATUS_BY_ERROR, ChangesTooFast, TooManyHeartbeats, TooManyReaders
 from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
@@ -91,6 +92,11 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             MAX_LARGE_BYTES / 2**20,
             STATUS_BY_ERROR[TooManyHeartbeats],
         ],
+        "answers to heartbeats, over 64 KiB, that are being sent": [
+            CONFIRMED_AT_ONCE,
+            share(CONFIRMED_AT_ONCE),
+            CONFIRMING_SECONDS,
+        ],
         "large heartbeats of one host whose bytes differ": [
             message.MAX_BODY_BYTES / 2**20,
             STATUS_BY_ERROR[ChangesTooFast],
@@ -106,6 +112,10 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "filters of `GET /nodes`": [MAX_FILTERS],
         "an agent's commands to the engine": [CommandKind.ENGINE.value, CommandKind.PROGRAM.value],
         "an agent's changes of apps": [MOST_OPERATIONS, share(MOST_OPERATIONS)],
+        "restarts of unhealthy apps, and passwords that an agent sets later": [
+            MOST_OWN_OPERATIONS,
+            share(MOST_OWN_OPERATIONS),
+        ],
         "health checks of apps": [MOST_CHECKS, share(MOST_CHECKS)],
         "an agent's pulls": [MOST_PULLS],
         "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
