@@ -22,12 +22,7 @@ from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.recovery.engine_events import EngineEvents
 from agent.apps.recovery.inspector import Inspector
-from agent.apps.recovery.keeper import (
-    AutostartKeeper,
-    HealthRestarter,
-    Keeper,
-    PendingPasswords,
-)
+from agent.apps.recovery.keeper import Keeper
 from agent.apps.recovery.monitor import HealthMonitor
 from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.recovery.recovery import Reconciler
@@ -138,15 +133,7 @@ async def running(
     runner = OperationRunner(context, recoveries(host), holders)
     monitor, inspector = HealthMonitor(context), Inspector(context)
     engine_events = EngineEvents(host)
-    observers = [
-        inspector,
-        engine_events,
-        monitor,
-        Keeper(host, runner),
-        HealthRestarter(host, runner),
-        AutostartKeeper(host, runner, inspector),
-        PendingPasswords(host, runner),
-    ]
+    observers = [inspector, engine_events, monitor, Keeper(host, runner, inspector)]
     watcher = EngineWatcher(context, Reconciler(host, runner, observers))
     runner.listeners += [watcher.operation_ended, context.on_change, collector.operation_ended]
     monitor.listeners += [watcher.look_again, context.on_change]

@@ -33,7 +33,7 @@ def pauses(schedule: RestartSchedule, clock: ManualClock, count: int) -> list[fl
             found.append(clock.now - since)
             since = clock.now
         else:
-            clock.now += schedule.seconds_to_next({"web"}, 3600)
+            clock.now += schedule.seconds_to_next(3600)
     return found
 
 
@@ -78,7 +78,7 @@ def test_an_app_that_waits_longer_is_no_less_soon_afterwards() -> None:
 
     schedule.postpone("web", 9)
 
-    assert schedule.seconds_to_next({"web"}, 60) == 9
+    assert schedule.seconds_to_next(60) == 9
     assert pauses(schedule, clock, 2) == [9, 2]
 
 
