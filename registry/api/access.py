@@ -1,22 +1,36 @@
-"""What each key permits: the keys of callers and of hosts."""
+"""Who sends a request, and what its key permits: the keys of callers and of hosts."""
 
 import hmac
+import ipaddress
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
 from aiohttp import web
 
-from httpd.auth import METRICS, SAFE_METHODS, Caller, may_get
-from httpd.clients import certificate_names
+from httpd.auth import METRICS, SAFE_METHODS, Caller, caller, may_get
+from httpd.clients import certificate_names, client_address
 from httpd.errors import Forbidden
 from registry.derived_keys import derived_key
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.acceptance.denied import DeniedHosts
+from registry.nodes.directory.events import Source
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
 NODE_KEY_VERSION = "rk1"
 SCRAPED = frozenset({METRICS, "/prometheus/{service}"})
+
+
+def source_of(caller: Caller, address: str) -> Source:
+    """Return who sends a request from an address, as the audit log shows it."""
+    if address.startswith("::ffff:"):  # IPv4, on a socket that listens for both
+        address = str(ipaddress.IPv6Address(address).ipv4_mapped or address)
+    return Source(caller.name, address)
+
+
+def request_source(request: web.Request) -> Source:
+    """Return who sends a request; only for handlers of paths that need a key."""
+    return source_of(caller(request), client_address(request) or "-")
 
 
 def permits(denied: DeniedHosts, caller: Caller, request: web.Request) -> bool:

@@ -8,8 +8,7 @@ from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
 from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
-from registry.api.access import may_report
-from registry.api.sources import source_of
+from registry.api.access import may_report, source_of
 from registry.errors import STATUS_BY_ERROR
 from registry.message import (
     MAX_BODY_BYTES,

@@ -16,6 +16,7 @@ from httpd.bodies import (
     query,
     request_body,
 )
+from registry.api.access import request_source
 from registry.api.queries import (
     ADDRESS,
     FILTERS,
@@ -29,7 +30,6 @@ from registry.api.queries import (
     watch_filters,
 )
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers
-from registry.api.sources import request_source
 from registry.api.watch import View, Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE

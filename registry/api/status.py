@@ -9,8 +9,7 @@ from aiohttp import web
 
 from httpd.auth import CALLER, caller
 from httpd.bodies import json_response, query
-from registry.api.access import may_report
-from registry.api.sources import request_source
+from registry.api.access import may_report, request_source
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
 from registry.nodes.nodes import Nodes

@@ -8,9 +8,9 @@ from multidict import MultiMapping
 
 from httpd.bodies import query
 from httpd.errors import BadInput
+from registry.api.access import request_source
 from registry.api.queries import single
 from registry.api.representation import Answers
-from registry.api.sources import request_source
 from registry.message import normalise_hostname
 from registry.nodes.directory.directory import Entry
 from registry.nodes.queries import NodeQueries

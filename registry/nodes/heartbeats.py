@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -210,7 +211,8 @@ class Heartbeats:
 
     def _accept(self, received: _Received, *, is_up_to_date: bool = False) -> HeartbeatResult:
         writes, entry = self._writes, received.entry
-        writes.require_loaded()
+        if writes.unavailable_error is not None:
+            writes.require_loaded()
         hostname = entry.hostname
         known = writes.pending.get(hostname) or self._directory.entries.get(hostname)
         if known is not None:
@@ -226,8 +228,8 @@ class Heartbeats:
         reservation = self._reserve(received)
         durable = writes.put(
             entry,
-            lambda error: self._on_put(received, reservation, error),
-            lambda: self._refusal(received, reservation),
+            partial(self._on_put, received, reservation),
+            partial(self._refusal, received, reservation),
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 

@@ -24,11 +24,6 @@ class BlockItem:
         """Take note of the block that holds the item from now on."""
         self.block = block
 
-    def invalidate_block(self) -> None:
-        """Record that this item is no longer what it was when its block was encoded."""
-        if self.block is not None:
-            self.block.invalidate(self)
-
 
 T = TypeVar("T", bound=SortedItem)
 

@@ -256,7 +256,8 @@ class Directory:
         self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
         known.is_moved = False
-        known.invalidate_block()
+        if known.block is not None:
+            known.block.invalidate(known)
         self._count_apps_down(known, is_down=known.has_apps_down())
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before

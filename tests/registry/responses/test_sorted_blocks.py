@@ -68,7 +68,9 @@ class SortedBlocksMachine(RuleBasedStateMachine):
     def invalidate(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.model)))
         self.encode()
-        self.model[key].invalidate_block()
+        item = self.model[key]
+        assert item.block is not None
+        item.block.invalidate(item)
         for block in self.blocks.blocks():
             assert (FORM in block.runs) == (key not in [item.name for item in block.items])
 
