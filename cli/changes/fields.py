@@ -1,16 +1,12 @@
 """The fields of an app: from options, a file of YAML, and a file of the environment."""
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli.errors import WrongUsage
-
-# In the place of a file, the standard input or the standard output.
-STANDARD = Path("-")
-
+from cli.files import STANDARD, read_text
 
 MEMORY = re.compile(r"([0-9]{1,9})(?:([MG])(?:i|iB)?)?", re.ASCII | re.IGNORECASE)
 MEBIBYTES = {"": 1, "M": 1, "G": 1024}
@@ -77,16 +73,6 @@ def in_mebibytes(fields: Mapping[str, Any]) -> dict[str, Any]:
     if found is None:
         raise WrongUsage(f"memory {text!a} is none, such as 48M or 1G; a number alone is in MiB")
     return {**fields, "memory": int(found[1]) * MEBIBYTES[(found[2] or "").upper()]}
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file, or of the standard input; WrongUsage."""
-    try:
-        return sys.stdin.read() if path == STANDARD else path.read_text()
-    except OSError as error:
-        raise WrongUsage(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise WrongUsage(f"{path} is no text in UTF-8") from error
 
 
 def _parsed(text: str, where: str) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from cli.changes.fields import in_mebibytes, read_text
+from cli.changes.fields import in_mebibytes
 from cli.errors import WrongUsage
+from cli.files import read_text
 from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
 from config.load import parse_yaml

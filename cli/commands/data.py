@@ -12,8 +12,8 @@ from typing import BinaryIO
 import click
 
 from cli.changes.change import showing, watch_of
-from cli.changes.fields import STANDARD
 from cli.errors import CommandError, WrongUsage
+from cli.files import STANDARD
 from cli.options import FILE, app_argument
 from cli.output.output import Output
 from cli.output.text import size

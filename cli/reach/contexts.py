@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from cli.errors import WrongUsage
+from cli.files import make_folder_of, write_private
 from cli.output.program import typed
 
 LOGIN_HINT = "rollcall login https://registry.example.com:7655 --ca FILE --key-file FILE"
@@ -118,20 +119,9 @@ class ContextFile:
 
     def save(self, contexts: Contexts) -> None:
         """Replace the file; WrongUsage if it cannot be written."""
-        part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.unlink(missing_ok=True)
-            # A file or link that somebody else puts there meanwhile is an error.
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                yaml.safe_dump(msgspec.to_builtins(contexts), file, sort_keys=False)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise WrongUsage(f"{self.path} cannot be written: {error.strerror}") from error
+        text = yaml.safe_dump(msgspec.to_builtins(contexts), sort_keys=False)
+        make_folder_of(self.path)
+        write_private(self.path, text.encode())
 
     def chosen(self, name: str | None) -> tuple[str, Context]:
         """Return a context and its name: this one, else the one in use; WrongUsage if none."""

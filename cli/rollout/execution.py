@@ -313,7 +313,7 @@ async def _run(
                 runner.stop()
 
         file.save(rollout)
-        runner = Runner(rollout, hosts=agents, changed=changed)
+        runner = Runner(rollout, change=agents.change, check=agents.check, changed=changed)
         interrupted = await _until_interrupted(session, runner, agents)
     print_rows(session.output, rollout)
     if unsaved:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from cli.rollout.model import Cause, HostProgress, HostState, Rollout
 
@@ -22,19 +21,11 @@ class NotBegun(HostFailed):
     """The change of a host failed before the agent can have heard of it."""
 
 
-class Hosts(Protocol):
-    """What a rollout asks of the hosts; each method raises HostFailed."""
-
-    async def change(self, host: HostProgress) -> None:
-        """Change the app of a host; wait for the answer. NotBegun if its agent was not asked."""
-
-    async def check(self, host: HostProgress) -> None:
-        """Wait until the app of a host is well."""
-
-
 class Runner:
     """Runs one rollout.
 
+    ``change`` changes the app of a host, and waits for the answer; NotBegun if its agent was not
+    asked. ``check`` waits until the app is well. Both raise HostFailed.
     ``changed`` is called after each change of a host's state, and may write it down. ``sleep``
     waits between batches.
     """
@@ -43,12 +34,14 @@ class Runner:
         self,
         rollout: Rollout,
         *,
-        hosts: Hosts,
+        change: Callable[[HostProgress], Awaitable[None]],
+        check: Callable[[HostProgress], Awaitable[None]],
         changed: Callable[[HostProgress], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._rollout = rollout
-        self._hosts = hosts
+        self._change = change
+        self._check = check
         self._changed = changed
         self._sleep = sleep
         self._stop = asyncio.Event()
@@ -90,9 +83,9 @@ class Runner:
         host.is_touched, host.now = True, None
         try:
             self._set(host, "changing")
-            await self._hosts.change(host)
+            await self._change(host)
             self._set(host, "checking")
-            await self._hosts.check(host)
+            await self._check(host)
         except HostFailed as error:
             if isinstance(error, NotBegun):
                 host.is_touched, host.now = was_touched, was

@@ -1,7 +1,6 @@
 """The file in which a rollout is kept until each of its hosts is changed."""
 
 import fcntl
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from cli.errors import WrongUsage
+from cli.files import make_folder_of, write_private
 from cli.rollout.model import REVISING, Rollout
 
 WAIT_SECONDS = 0.2
@@ -114,11 +114,9 @@ class StateFile:
         """Keep the hosts of a rollout that ends, without its fields, which may be secrets."""
         if _has_revised(rollout):
             change = msgspec.structs.replace(rollout.change, fields={})
-            try:
-                self._ended.parent.mkdir(mode=0o700, exist_ok=True)
-            except OSError as error:
-                raise _not_written(self._ended, error) from error
-            _write(self._ended, msgspec.structs.replace(rollout, change=change))
+            ended = msgspec.structs.replace(rollout, change=change)
+            make_folder_of(self._ended)
+            write_private(self._ended, msgspec.json.encode(ended))
 
     def forget(self) -> None:
         """Keep no rollout, nor what was left where a command was killed as it wrote."""
@@ -134,29 +132,12 @@ class StateFile:
             self._keep_ended(rollout)
             self.forget()
         else:
-            _write(self.path, rollout)
+            write_private(self.path, msgspec.json.encode(rollout))
 
 
 def _has_revised(rollout: Rollout) -> bool:
     is_begun = any(each.is_touched for each in rollout.hosts)
     return is_begun and rollout.change.action in REVISING
-
-
-def _write(path: Path, rollout: Rollout) -> None:
-    """Write a file as a whole, for its owner alone; WrongUsage."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        part.unlink(missing_ok=True)
-        part.touch(mode=0o600)
-        part.write_bytes(msgspec.json.encode(rollout))
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise _not_written(path, error) from error
-
-
-def _not_written(path: Path, error: OSError) -> WrongUsage:
-    return WrongUsage(f"{path} cannot be written: {error.strerror}")
 
 
 class Kept(NamedTuple):

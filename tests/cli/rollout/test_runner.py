@@ -57,7 +57,9 @@ async def run(
     sleep: Callable[[float], Awaitable[None]] | None = None,
 ) -> None:
     pause = sleep or asyncio.sleep
-    await Runner(one, hosts=hosts, changed=lambda _host: None, sleep=pause).run()
+    await Runner(
+        one, change=hosts.change, check=hosts.check, changed=lambda _host: None, sleep=pause
+    ).run()
 
 
 async def test_hosts_are_changed_and_checked_one_after_the_other() -> None:
@@ -109,7 +111,8 @@ async def test_what_a_host_has_is_not_known_once_its_change_begins() -> None:
         if host.state == "changing":
             seen.append((host.is_touched, host.now))
 
-    await Runner(one, hosts=PlayedHosts(), changed=look_at).run()
+    hosts = PlayedHosts()
+    await Runner(one, change=hosts.change, check=hosts.check, changed=look_at).run()
 
     assert seen == [(True, None)]
 
@@ -136,7 +139,7 @@ async def test_a_stop_lets_the_batch_end_and_begins_no_other() -> None:
         if host.host == "web-1" and host.state == "changing":
             runner.stop()
 
-    runner = Runner(one, hosts=hosts, changed=stop_at)
+    runner = Runner(one, change=hosts.change, check=hosts.check, changed=stop_at)
     await runner.run()
 
     assert states(one) == ["done", "done", "waiting", "waiting"]
@@ -149,7 +152,9 @@ async def test_a_stop_ends_a_pause() -> None:
         runner.stop()
         await asyncio.sleep(seconds)
 
-    runner = Runner(one, hosts=hosts, changed=lambda _host: None, sleep=sleep)
+    runner = Runner(
+        one, change=hosts.change, check=hosts.check, changed=lambda _host: None, sleep=sleep
+    )
     await runner.run()
 
     assert states(one) == ["done", "waiting"]
@@ -167,7 +172,7 @@ async def test_no_pause_begins_where_no_batch_follows(why: str) -> None:
     async def sleep(_seconds: float) -> None:
         raise AssertionError("it pauses")
 
-    runner = Runner(one, hosts=hosts, changed=stop_at, sleep=sleep)
+    runner = Runner(one, change=hosts.change, check=hosts.check, changed=stop_at, sleep=sleep)
     await runner.run()
 
     assert one.hosts[1].state == "waiting"
@@ -179,14 +184,17 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
         file.load()
     one = rollout(4)
     with file.locked():
+        played = PlayedHosts(unwell={"web-2"})
         await Runner(
-            one, hosts=PlayedHosts(unwell={"web-2"}), changed=lambda _host: file.save(one)
+            one, change=played.change, check=played.check, changed=lambda _host: file.save(one)
         ).run()
     assert states(file.load()) == ["done", "failed", "waiting", "waiting"]
     assert file.summary() == "rebuild shop; 1 of 4 hosts are done"
 
     again, hosts = file.load().resumed({}), PlayedHosts()
-    await Runner(again, hosts=hosts, changed=lambda _host: file.save(again)).run()
+    await Runner(
+        again, change=hosts.change, check=hosts.check, changed=lambda _host: file.save(again)
+    ).run()
 
     assert again.is_done
     assert [each for each in hosts.asked if each.startswith("change")] == [

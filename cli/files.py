@@ -1,0 +1,51 @@
+"""Files of operators: read as text, and written as a whole, for their owner alone."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from cli.errors import WrongUsage
+
+# In the place of a file, the standard input or the standard output.
+STANDARD = Path("-")
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, or of the standard input; WrongUsage."""
+    try:
+        return sys.stdin.read() if path == STANDARD else path.read_text()
+    except OSError as error:
+        raise WrongUsage(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise WrongUsage(f"{path} is no text in UTF-8") from error
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a file, for its owner alone, if it is missing; WrongUsage."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file as a whole, readable by its owner alone; WrongUsage."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        part.unlink(missing_ok=True)
+        # A file or link that somebody else puts there meanwhile is an error.
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> WrongUsage:
+    return WrongUsage(f"{path} cannot be written: {error.strerror}")
