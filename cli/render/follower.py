@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
 
-from cli.render.file import CommandFailed, RenderError
+from cli.render.file import CommandFailed, RenderedFile, RenderError
 from cli.render.nodes import NodeSet
 from registry.client.backoff import Backoff
 from registry.client.models import NodeEvent
@@ -12,20 +11,6 @@ from registry.client.models import NodeEvent
 # Changes that come within this time are written together.
 GATHER_SECONDS = 0.5
 MAX_WARMING_PAUSE = 5.0
-
-
-class NodeFile(Protocol):
-    """The file, with the command that follows a change of it."""
-
-    @property
-    def is_command_due(self) -> bool:
-        """Whether the command has not succeeded since the last change."""
-
-    def write(self, nodes: NodeSet) -> None:
-        """Write the file if it differs. Raises RenderError."""
-
-    async def run_command(self) -> None:
-        """Run the command. Raises CommandFailed."""
 
 
 class Follower:
@@ -39,7 +24,7 @@ class Follower:
     def __init__(
         self,
         events: AsyncIterator[NodeEvent],
-        file: NodeFile,
+        file: RenderedFile,
         *,
         backoff: Backoff,
         say: Callable[[str], None],

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from cli.render.file import CommandFailed, RenderError
+from cli.render.file import CommandFailed, OutputFile, RenderedFile, RenderError
 from cli.render.follower import Follower
 from cli.render.nodes import NodeSet
 from registry.client.backoff import Backoff
@@ -46,42 +47,43 @@ class Source:
 
 
 class File:
-    """What was written, and the runs of the command, which fails as often as the test says."""
+    """A file, and the runs of its command, of which so many fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         self.written: list[list[str]] = []
         self.failures = 0
         self.runs: list[float] = []
-        self.is_command_due = False
         self.refusal = ""
+        self._path = path
+        self.rendered = RenderedFile(
+            self._render,
+            OutputFile(self._path),
+            command=self._run,
+            min_nodes=0,
+            say=lambda _text: self.written.append(self._path.read_text().split()),
+        )
 
-    def write(self, nodes: NodeSet) -> None:
-        """Write the names of the nodes, if they differ."""
+    def _render(self, nodes: NodeSet) -> str:
         if self.refusal:
             raise RenderError(self.refusal)
-        names = [each.hostname for each in nodes]
-        if not self.written or self.written[-1] != names:
-            self.written.append(names)
-            self.is_command_due = True
+        return "\n".join(each.hostname for each in nodes)
 
-    async def run_command(self) -> None:
-        """Run the command."""
+    async def _run(self) -> None:
         self.runs.append(asyncio.get_running_loop().time())
         if self.failures:
             self.failures -= 1
             raise CommandFailed("false ended with status 1")
-        self.is_command_due = False
 
 
 class Harness:
     """A follower between the two."""
 
-    def __init__(self) -> None:
-        self.source, self.file = Source(), File()
+    def __init__(self, path: Path) -> None:
+        self.source, self.file = Source(), File(path)
         self.said: list[str] = []
         self.follower = Follower(
             self.source.events(),
-            self.file,
+            self.file.rendered,
             backoff=Backoff(max_seconds=60, random=Random(1)),
             say=self.said.append,
         )
@@ -99,8 +101,10 @@ class Harness:
 
 
 @in_virtual_time
-async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change() -> None:
-    harness = Harness()
+async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change(
+    tmp_path: Path,
+) -> None:
+    harness = Harness(tmp_path / "hosts")
     async with harness.following():
         harness.source.tell(RESET, node("h1"))
         await asyncio.sleep(5)
@@ -117,8 +121,8 @@ async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change()
 
 
 @in_virtual_time
-async def test_while_the_registry_warms_up_the_file_stays_as_it_is() -> None:
-    harness = Harness()
+async def test_while_the_registry_warms_up_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "hosts")
     async with harness.following():
         harness.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=60))
         await asyncio.sleep(30)
@@ -132,8 +136,10 @@ async def test_while_the_registry_warms_up_the_file_stays_as_it_is() -> None:
 
 
 @in_virtual_time
-async def test_nodes_that_are_listed_anew_are_written_once_all_of_them_are_there() -> None:
-    harness = Harness()
+async def test_nodes_that_are_listed_anew_are_written_once_all_of_them_are_there(
+    tmp_path: Path,
+) -> None:
+    harness = Harness(tmp_path / "hosts")
     async with harness.following():
         harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
         await asyncio.sleep(5)
@@ -147,8 +153,8 @@ async def test_nodes_that_are_listed_anew_are_written_once_all_of_them_are_there
 
 
 @in_virtual_time
-async def test_a_list_that_begins_anew_before_its_end_is_waited_for_whole() -> None:
-    harness = Harness()
+async def test_a_list_that_begins_anew_before_its_end_is_waited_for_whole(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "hosts")
     async with harness.following():
         harness.source.tell(RESET, node("h0"), node("h1"))
         await asyncio.sleep(5)
@@ -162,8 +168,8 @@ async def test_a_list_that_begins_anew_before_its_end_is_waited_for_whole() -> N
 
 
 @in_virtual_time
-async def test_a_command_that_fails_is_told_and_tried_again() -> None:
-    harness = Harness()
+async def test_a_command_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "hosts")
     harness.file.failures = 3
     async with harness.following():
         harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
@@ -179,8 +185,10 @@ async def test_a_command_that_fails_is_told_and_tried_again() -> None:
 
 
 @in_virtual_time
-async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_change() -> None:
-    harness = Harness()
+async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_change(
+    tmp_path: Path,
+) -> None:
+    harness = Harness(tmp_path / "hosts")
     harness.file.refusal = "no space"
     async with harness.following():
         harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
@@ -194,8 +202,8 @@ async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_cha
 
 
 @in_virtual_time
-async def test_once_writes_the_file_runs_the_command_and_ends() -> None:
-    harness = Harness()
+async def test_once_writes_the_file_runs_the_command_and_ends(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "hosts")
     harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
 
     await harness.follower.once()
@@ -205,8 +213,8 @@ async def test_once_writes_the_file_runs_the_command_and_ends() -> None:
 
 
 @in_virtual_time
-async def test_once_tells_what_hinders_it_and_ends() -> None:
-    warming, away, lost, failing = Harness(), Harness(), Harness(), Harness()
+async def test_once_tells_what_hinders_it_and_ends(tmp_path: Path) -> None:
+    warming, away, lost, failing = (Harness(tmp_path / f"hosts-{number}") for number in range(4))
     warming.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=30))
     away.source.tell(Unreachable("no connection"))
     lost.source.tell(RESET, WrongKey("401: no"))
@@ -223,12 +231,12 @@ async def test_once_tells_what_hinders_it_and_ends() -> None:
         await failing.follower.once()
 
     assert [each.file.written for each in (warming, away, lost)] == [[], [], []]
-    assert failing.file.is_command_due
+    assert failing.file.rendered.is_command_due
 
 
 @in_virtual_time
-async def test_a_key_that_is_refused_ends_the_watch() -> None:
-    harness = Harness()
+async def test_a_key_that_is_refused_ends_the_watch(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "hosts")
     harness.source.tell(WrongKey("401: no"))
 
     with pytest.raises(WrongKey):
