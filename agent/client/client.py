@@ -5,8 +5,7 @@ import socket
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -26,6 +25,7 @@ from agent.client.answers import (
 from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
 from registry.client.errors import BadFile, CertificateRefused
 from registry.client.http import (
+    DaemonClient,
     clock_offset,
     error_for_exception,
     foreign_answer,
@@ -57,11 +57,11 @@ class Body(NamedTuple):
     content_type: str = "application/json"
 
 
-class AgentClient:
+class AgentClient(DaemonClient):
     """A client of one agent; an asynchronous context manager.
 
     Over TLS, the agent's certificate has to be good for ``server_hostname``, whatever the URL says.
-    ``key`` is called at each request. ``timeout_seconds`` bounds the wait for an answer to a read,
+    ``timeout_seconds`` bounds the wait for an answer to a read,
     for the beginning of a log, and for a connection; changes, data and the rest of a log may take
     as long as they need, unless the host vanishes. Records, plans, revisions and events are as the
     API has them, decoded from JSON; what has another shape is refused. Each method raises an
@@ -77,43 +77,18 @@ class AgentClient:
         client_tls: ClientTls | None = None,
         timeout_seconds: float = 10,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._tls = url.startswith("https:")
+        super().__init__(url, key, client_tls)
         self._server_hostname = server_hostname
-        self._key = key
-        self._client_tls = client_tls or ClientTls()
         self._timeout_seconds = timeout_seconds
-        self._session: aiohttp.ClientSession | None = None
-        self._clock_offset: float | None = None
 
-    @property
-    def clock_offset_seconds(self) -> float | None:
-        """Return by how much the agent's clock is ahead of this host's, to a second.
-
-        It is that of the last answer; None if there was none with a `Date`.
-        """
-        return self._clock_offset
-
-    async def __aenter__(self) -> Self:
-        """Open; connections are made when they are needed."""
-        self._session = aiohttp.ClientSession(
+    def _new_session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "rollcall"},
             middlewares=(self._send_once,),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_seconds),
         )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
 
     async def apps(self) -> list[Record]:
         """Return the records of all apps, by name."""

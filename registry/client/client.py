@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -14,6 +13,7 @@ import msgspec
 from registry.client.errors import NotARegistry, OtherDaemon, TooSlow
 from registry.client.http import (
     FAILURES,
+    DaemonClient,
     clock_offset,
     connection_lost,
     error_for_exception,
@@ -43,7 +43,6 @@ MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 500
 
-
 T = TypeVar("T")
 N = TypeVar("N", bound=Node)
 
@@ -62,10 +61,9 @@ class _Message(msgspec.Struct):
     message: str
 
 
-class RegistryClient:
+class RegistryClient(DaemonClient):
     """A client of one registry, over one kept connection; an asynchronous context manager.
 
-    ``key`` is called at each request, so that a replaced key is used at once.
     ``timeouts`` bound each request. Each method raises a ``RegistryError``.
     """
 
@@ -78,38 +76,10 @@ class RegistryClient:
         timeouts: Timeouts = TIMEOUTS,
         user_agent: str = "rollcall-client",
     ) -> None:
-        self._url = url.rstrip("/")
-        self._tls = url.startswith("https:")
-        self._key = key
-        self._client_tls = client_tls or ClientTls()
+        super().__init__(url, key, client_tls)
         self._timeout_seconds, self._head_seconds = timeouts
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
         self._connected = False
-        self._clock_offset: float | None = None
-
-    @property
-    def clock_offset_seconds(self) -> float | None:
-        """Return by how much the registry's clock is ahead of this host's, to a second.
-
-        It is that of the last answer; None if there was none with a `Date`.
-        """
-        return self._clock_offset
-
-    async def __aenter__(self) -> Self:
-        """Open; connections are made when they are needed."""
-        self._session = self._new_session()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connection."""
-        if self._session is not None:
-            await self._session.close()
 
     async def disconnect(self) -> None:
         """Close the kept connection, if there is one; the next request makes another."""

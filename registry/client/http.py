@@ -5,10 +5,12 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 import aiohttp
 
@@ -33,6 +35,7 @@ from registry.client.errors import (
     WrongKey,
     WrongName,
 )
+from registry.client.tls import ClientTls
 
 # Each answer of a daemon has it, with its name.
 IDENTITY = "Rollcall"
@@ -80,6 +83,48 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
     429: OverLimit,
     507: Busy,
 }
+
+
+class DaemonClient(ABC):
+    """The connections to a daemon, and its clock; an asynchronous context manager.
+
+    ``key`` is called at each request, so that a replaced key is used at once.
+    """
+
+    def __init__(self, url: str, key: Callable[[], str], client_tls: ClientTls | None) -> None:
+        self._url = url.rstrip("/")
+        self._tls = url.startswith("https:")
+        self._key = key
+        self._client_tls = client_tls or ClientTls()
+        self._session: aiohttp.ClientSession | None = None
+        self._clock_offset: float | None = None
+
+    @property
+    def clock_offset_seconds(self) -> float | None:
+        """Return by how much the daemon's clock is ahead of this host's, to a second.
+
+        It is that of the last answer; None if there was none with a `Date`.
+        """
+        return self._clock_offset
+
+    async def __aenter__(self) -> Self:
+        """Open; connections are made when they are needed."""
+        self._session = self._new_session()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    @abstractmethod
+    def _new_session(self) -> aiohttp.ClientSession:
+        """Return a session, which makes connections when they are needed."""
 
 
 def is_from_daemon(response: aiohttp.ClientResponse, daemon: Daemon) -> bool:
