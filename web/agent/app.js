@@ -38,6 +38,7 @@ export class AppView {
   #image = null;
   #events = h("div");
   #showsAllEvents = false;
+  #last = "";
   #history = h("div");
   #charts = new UsageCharts();
   #log;
@@ -49,7 +50,7 @@ export class AppView {
     this.#refresh = refresh;
     this.#path = `/v1/apps/${encodeURIComponent(name)}`;
     this.#log = new Log(this.#path, name);
-    this.#parts = h("div", { class: "columns" },
+    this.#parts = h("div", { class: "columns", hidden: true },
       h("div", { class: "column" }, section("Details", this.#facts), section("History", this.#history), section("Change the image", this.#commands)),
       h("div", { class: "column" }, this.#charts.element, this.#log.element, section("Events", this.#events)));
     this.element = h("div", { class: "sheet" },
@@ -76,6 +77,7 @@ export class AppView {
       this.#offer([]);
       this.#parts.hidden = true;
       this.#image = null;
+      this.#last = "";
       show(this.#state);
       show(this.#commands);
       show(this.#wrong, h("p", { class: "notice" }, error.message));
@@ -88,7 +90,11 @@ export class AppView {
     this.#charts.close();
   }
 
+  // A selection stays until something changes.
   #show(app, events, history) {
+    const last = JSON.stringify([app, events, history, this.#showsAllEvents]);
+    if (last === this.#last) return;
+    this.#last = last;
     const wrong = problem(app);
     this.#parts.hidden = false;
     show(this.#state, appState(app));

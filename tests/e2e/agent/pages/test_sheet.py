@@ -93,6 +93,11 @@ def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, tabs: T
         with page.expect_response("**/history"):
             pass
     assert page.evaluate("() => getSelection().toString()") == commands[0]
+    page.locator("main dl code").evaluate("image => getSelection().selectAllChildren(image)")
+    for _ in range(2):
+        with page.expect_response("**/history"):
+            pass
+    assert page.evaluate("() => getSelection().toString()") == image
     # No command holds a name that the agent does not know.
     page.evaluate("() => { location.hash = '#/app/x; reboot'; }")
     expect(page.locator(".notice")).to_be_visible()
