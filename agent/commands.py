@@ -126,7 +126,16 @@ def is_registered(view: StatusView, *, now: float, fresh_seconds: float) -> bool
 
 
 def format_text(view: StatusView, *, now: float) -> Iterator[str]:
-    """Yield the lines that ``status`` prints; ``now`` is the Unix time that ages are counted to."""
+    """Yield the lines that ``status`` prints; ``now`` is the Unix time that ages are counted to.
+
+    Whoever may change an app may write any text into its labels: what could change how a terminal
+    shows the line is an escape.
+    """
+    for line in _lines(view, now):
+        yield "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
+def _lines(view: StatusView, now: float) -> Iterator[str]:
     if view.hostname is not None:
         yield f"host        {view.hostname}"
     yield f"identity    {view.agent_id or 'to be made at the first start'}"

@@ -165,3 +165,16 @@ def test_labels_of_containers_make_no_lines_and_control_no_terminal() -> None:
     for line in [*lines, *outcomes]:
         assert line.isprintable()
         assert line.count("reboot") == line.count(r"\x1b[2J; reboot'")
+
+
+def test_no_text_of_an_app_or_a_registry_changes_how_a_line_is_shown() -> None:
+    hostile = "app:\u202egolb\u2028\xe9"
+    shown = msgspec.structs.replace(
+        view(msgspec.structs.replace(FAILING, reason=hostile)),
+        heartbeat=Heartbeat(labels=[hostile], kv={"rack": hostile}),
+    )
+
+    lines = list(format_text(shown, now=NOW))
+
+    assert all(line.isprintable() for line in lines)
+    assert sum(r"app:\u202egolb\u2028é" in line for line in lines) == 3
