@@ -14,8 +14,9 @@ class LabelFiles:
 
     Hidden files and those whose name ends in ``~`` belong to editors and are not read. A file that
     exists but cannot be read keeps the labels of the last good reading, so that a mistake in it
-    does not remove a scrape target. ``warn`` is called once for each fault, and again if the fault
-    returns after it was corrected.
+    does not remove a scrape target. So do all files of a directory that is missing, as while it is
+    replaced, or that cannot be read; an empty one has no labels. ``warn`` is called once for each
+    fault, and again if the fault returns after it was corrected.
     """
 
     def __init__(self, *, warn: Callable[[str], None]) -> None:
@@ -37,11 +38,11 @@ class LabelFiles:
     def _list_files(self, directory: Path, faults: set[str]) -> list[Path]:
         try:
             paths = sorted(directory.iterdir())
-        except FileNotFoundError:
-            return []
         except OSError as error:
-            faults.add(f"{_printable(directory)}: {error.strerror}")
-            return [path for path in self._last_good if path.parent == directory]
+            known = [path for path in self._last_good if path.parent == directory]
+            if known or not isinstance(error, FileNotFoundError):
+                faults.add(f"{_printable(directory)}: {error.strerror}")
+            return known
         return [path for path in paths if not _is_editor_file(path) and _may_be_file(path)]
 
     def _read_labels(self, path: Path, faults: set[str]) -> list[str]:

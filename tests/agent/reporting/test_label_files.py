@@ -62,6 +62,31 @@ def test_no_directory_is_no_labels_and_no_fault(tmp_path: Path) -> None:
     assert faults == []
 
 
+@pytest.mark.parametrize("is_file", [False, True], ids=["missing", "no directory"])
+def test_a_directory_that_cannot_be_read_for_a_while_keeps_its_labels(
+    tmp_path: Path, *, is_file: bool
+) -> None:
+    faults: list[str] = []
+    folder = tmp_path / "labels.d"
+    folder.mkdir()
+    (folder / "a").write_text("good:1")
+    labels = LabelReader(folder, faults)
+    labels.read()
+
+    folder.rename(tmp_path / "old")
+    if is_file:
+        folder.touch()
+    away = [labels.read(), labels.read()]
+    told = len(faults)
+    folder.unlink(missing_ok=True)
+    folder.mkdir()
+
+    assert away == [["good:1"], ["good:1"]]
+    assert any(fault.startswith(f"{folder}: ") for fault in faults)
+    assert labels.read() == []
+    assert len(faults) == told
+
+
 def test_what_is_no_file_or_an_editors_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
