@@ -43,6 +43,8 @@ def _ask(environment: Mapping[str, str]) -> tuple[int, str]:
     with closing(connection):
         connection.request("GET", "/healthz")
         answer = connection.getresponse()
+        if "Rollcall" not in answer.headers:
+            raise ValueError("what answers is not a daemon of Rollcall")
         return answer.status, answer.read().decode(errors="replace")
 
 

@@ -1,6 +1,9 @@
 """The health check of the images, against daemons of any settings."""
 
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -97,6 +100,19 @@ def test_a_registry_with_tls_that_is_asked_without_it_is_unhealthy(
     registry = daemons.registry(tls=tls, trust=(str(authority.ca), None))
 
     assert main({"ROLLCALL_URL": registry.base_url.replace("https:", "http:")}) == 1
+
+
+def test_another_program_that_answers_at_the_address_is_not_the_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "healthz").write_text('{"message":"ok"}')
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever).start()
+        status = main({"ROLLCALL_URL": f"http://127.0.0.1:{server.server_port}"})
+        server.shutdown()
+    assert status == 1
+    assert "not a daemon of Rollcall" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("environment", [{}, {"ROLLCALL_URL": "http://127.0.0.1:none"}])
