@@ -37,6 +37,26 @@ WITHOUT_PYTHON3_APT = (
     """,
     "sh",
 )
+# A host with the user of the registry, and with a program that checks whether it can read the key.
+WITH_A_REGISTRY = (
+    *("unshare", "--mount", "--propagation", "private", "sh", "-euc"),
+    """
+    mount -t tmpfs tmpfs /mnt
+    mkdir /mnt/new /mnt/work /mnt/bin
+    mount -t overlay -o lowerdir=/etc,upperdir=/mnt/new,workdir=/mnt/work overlay /etc
+    mkdir /etc/rollcall
+    echo rollcall-registry:x:64001:64001::/:/bin/false >>/etc/passwd
+    echo rollcall-registry:x:64001: >>/etc/group
+    install -m "$1" /dev/null /etc/rollcall/ops
+    printf '#!/bin/sh\\ncat "$2" /etc/rollcall/ops\\n' >/mnt/bin/rollcall-registry
+    chmod 755 /mnt/bin/rollcall-registry
+    export PATH="/mnt/bin:$PATH"
+    shift
+    "$@"
+    stat -c '%n %a %G' /etc/rollcall/*
+    """,
+    "sh",
+)
 # What Python 3.13 made the default. Ansible may run on an earlier one here.
 STRICT = """\
 import ssl
@@ -165,6 +185,37 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
     assert done.returncode != 0
     assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.real("unshare")
+@pytest.mark.parametrize(("mode", "reads"), [("600", False), ("644", True)])
+def test_settings_replace_those_of_before_if_the_daemon_can_read_what_they_name(
+    tmp_path: Path, mode: str, *, reads: bool
+) -> None:
+    need_root()
+    role = {"name": "rollcall", "tasks_from": "settings"}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.include_role": role}],
+        "vars": {
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "rollcall_daemon": "registry",
+            "rollcall_settings": {"listen": "127.0.0.1:7655"},
+            "rollcall_settings_may_fail": False,
+        },
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+
+    done = run_playbook(
+        tmp_path, "--inventory=localhost,", "play.yml", within=(*WITH_A_REGISTRY, mode)
+    )
+
+    assert (done.returncode == 0) == reads, done.stdout + done.stderr
+    assert ("/etc/rollcall/ops: Permission denied" in done.stdout) != reads, done.stdout
+    in_place = "/etc/rollcall/registry.yml 640 rollcall-registry\n"
+    assert done.stdout.endswith(f"/etc/rollcall/ops 644 root\n{in_place}") == reads
 
 
 def give_keys(agent: Daemon, agent_secrets: Any, folder: Path) -> list[str]:
