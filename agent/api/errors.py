@@ -37,6 +37,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     app_errors.AppError: HTTPStatus.CONFLICT,
     ObjectNotFound: HTTPStatus.CONFLICT,
     EngineConflict: HTTPStatus.CONFLICT,
+    app_errors.TooManyApps: HTTPStatus.INSUFFICIENT_STORAGE,
     DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
     EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreError: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -125,6 +125,10 @@ class MemoryPromised(AppError):
     """The memory that is promised to apps would exceed its limit."""
 
 
+class TooManyApps(AppError):
+    """There are as many apps as there may be, or they are as large together."""
+
+
 class MemoryInUse(AppError):
     """The app uses more memory than the new limit."""
 

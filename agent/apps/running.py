@@ -63,14 +63,14 @@ async def open_apps(
     ``on_change`` is called after each change of the apps, their labels or their states, those made
     by others included, and when the engine goes or comes. ``clock`` returns Unix time. The metrics
     of apps go to ``metrics``. ``flush`` waits until all that was written on this host is on its
-    disks. ``holders`` returns the keys that an app belongs to, which share health checks
-    and restarts.
+    disks. ``holders`` returns the keys that an app belongs to, which share checks,
+    restarts and the room for apps.
 
     Raises:
         StoreUnusable: the database cannot be used, and was left as it is.
 
     """
-    repository = AppRepository(store, clock=clock)
+    repository = AppRepository(store, clock=clock, holders=holders)
     stored = await store.open()
     repository.load(stored)
     context = make_context(
@@ -89,7 +89,7 @@ async def open_apps(
     runs.load(stored.run_events)
     store.listeners += [crashes.add, runs.add]
     host = make_host(context, flush)
-    async with running(host, drain_seconds=drain_seconds, holders=holders) as apps:
+    async with running(host, drain_seconds=drain_seconds) as apps:
         yield apps
 
 
@@ -125,12 +125,10 @@ def make_context(
 
 
 @asynccontextmanager
-async def running(
-    host: Host, *, drain_seconds: float, holders: Callable[[str], str] = lambda _: ""
-) -> AsyncIterator[Apps]:
+async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
     """Run the background tasks of the apps while the context is open."""
     context, collector = host.context, ImageCollector(host.context, host.images)
-    runner = OperationRunner(context, recoveries(host), holders)
+    runner = OperationRunner(context, recoveries(host))
     monitor, inspector = HealthMonitor(context), Inspector(context)
     engine_events = EngineEvents(host)
     observers = [inspector, engine_events, monitor, Keeper(host, runner, inspector)]

@@ -81,7 +81,7 @@ def taken_over(hosts: list[PackageHost], destdir: Path) -> PackageHost:
     """Return a host that runs both daemons from ``make install``, by such settings."""
     host = hosts[1]
     make_install(host.host, destdir)
-    host.run(f"sed -i 's/^MemoryMax=.*/MemoryMax=500M/' {UNITS}/{AGENT}.service")
+    host.run(f"sed -i 's/^MemoryMax=.*/MemoryMax=700M/' {UNITS}/{AGENT}.service")
     host.run(f"mkdir {UNITS}/{AGENT}.service.d")
     host.run(f"printf '[Service]\\nTasksMax=99\\n' >{UNITS}/{AGENT}.service.d/mine.conf")
     host.run("ln -s /opt/rollcall/venv/bin/rollcall-* /usr/local/bin; systemctl daemon-reload")
@@ -260,11 +260,11 @@ def test_a_package_takes_over_what_make_install_installed(taken_over: PackageHos
     assert enabled.split() == ["enabled", "disabled"]
     for property_, value in (
         ("FragmentPath", f"/lib/systemd/system/{AGENT}.service"),
-        ("MemoryMax", str(384 * 1024 * 1024)),
+        ("MemoryMax", str(512 * 1024 * 1024)),
         ("TasksMax", "99"),  # a drop-in is the operator's
     ):
         shown = taken_over.run(f"systemctl show --property {property_} --value {AGENT}")
         assert shown.strip().removeprefix("/usr") == value
-    assert "MemoryMax=500M" in taken_over.run(f"cat {UNITS}/{AGENT}.service.replaced")
+    assert "MemoryMax=700M" in taken_over.run(f"cat {UNITS}/{AGENT}.service.replaced")
     assert taken_over.run("readlink /opt/rollcall/venv") == "environment\n"
     assert taken_over.damage() == ""

@@ -7,6 +7,7 @@ import msgspec
 
 from agent.apps.admission.disk import DiskSpace
 from agent.apps.admission.ports import Ports
+from agent.apps.admission.room import AppRoom
 from agent.apps.admission.validation import (
     check_allowed_command,
     check_allowed_data,
@@ -39,6 +40,7 @@ class Admission:
         self._context = context
         self._ports = ports
         self._disk = disk
+        self._room = AppRoom(context.repository)
 
     def check_name(self, name: str) -> None:
         """Refuse the name of an app that exists; AppExists."""
@@ -52,7 +54,7 @@ class Admission:
 
         Raises:
             InvalidApp, ImageNotAllowed, AppExists, NameTaken, PortInUse, PortForbidden, NoFreePort,
-            DiskFull, MemoryPromised: it cannot be created.
+            DiskFull, MemoryPromised, TooManyApps: it cannot be created.
 
         """
         check_new_app(wanted)
@@ -70,9 +72,14 @@ class Admission:
             raise name_taken(wanted.name)
         app = self._complete(wanted, containers, created_at=rfc3339(now))
         check_fits_host(app, host)
-        check_label_size(app)
+        self.check_size(app)
         self._check_promised(app, host)
         return app
+
+    def check_size(self, app: App) -> None:
+        """Refuse an app that is too large, by itself or beside others; InvalidApp, TooManyApps."""
+        check_label_size(app)
+        self._room.check(app)
 
     def _check_promised(self, app: App, host: EngineInfo) -> None:
         percent = self._context.defaults.overcommit_percent
@@ -116,8 +123,8 @@ class Admission:
         """Return the app as valid changes make it; its ``container`` holds its present ports.
 
         Raises:
-            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden, MemoryPromised: it cannot be
-                changed so.
+            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden, MemoryPromised, TooManyApps: it
+                cannot be changed so.
 
         """
         target = msgspec.structs.replace(app, **given_values(changes))
@@ -140,7 +147,8 @@ class Admission:
         """Return the app with the fields and the image of a revision, checked as a change is.
 
         Raises:
-            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden: it cannot be brought back.
+            InvalidApp, ImageNotAllowed, PortInUse, PortForbidden, TooManyApps: it cannot be
+                brought back.
 
         """
         await self.check_image(revision.image)
@@ -165,7 +173,7 @@ class Admission:
         )
         host = await self._context.engine.info()
         check_fits_host(target, host, before=app)
-        check_label_size(target)
+        self.check_size(target)
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if picked_ports_only:
             self._check_picked(new_ports)

@@ -8,7 +8,6 @@ from agent.apps.admission.validation import (
     check_target_port,
     excerpt,
 )
-from agent.apps.app_label import check_label_size
 from agent.apps.errors import InvalidApp, LabelNotFound
 from agent.apps.host import Host
 from agent.apps.runner.job import Job
@@ -16,7 +15,12 @@ from agent.model import App
 
 
 async def add_label(host: Host, job: Job, label: str) -> None:
-    """Add a label, unless the app has it; InvalidLabel, InvalidApp, PortForbidden."""
+    """Add a label, unless the app has it.
+
+    Raises:
+        InvalidLabel, InvalidApp, PortForbidden, TooManyApps: it cannot be added.
+
+    """
     check_label(label)
     app = host.context.repository.get(job.app)
     if job.picked_ports_only:
@@ -25,7 +29,7 @@ async def add_label(host: Host, job: Job, label: str) -> None:
         return
     if len(app.labels) >= MAX_APP_LABELS:
         raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
-    check_label_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
+    host.admission.check_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
     await _put(host, job, app, (*app.labels, label))
 
 

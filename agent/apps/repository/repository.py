@@ -24,10 +24,18 @@ class AppRepository:
     fields or another image than before gets a revision, and how an operation ends is an event: both
     are written together with the app.
 
-    ``feed`` has the latest events, ``pulls`` the records of pulls. ``clock`` returns Unix time.
+    ``feed`` has the latest events, ``pulls`` the records of pulls. ``clock`` returns Unix time,
+    ``holders`` the keys for some apps that an app belongs to.
     """
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        holders: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self.holders = holders
         self.feed = EventFeed()
         self.store = store
         self._clock = clock
@@ -56,7 +64,7 @@ class AppRepository:
 
     def copied(self, store: Store) -> "AppRepository":
         """Return a repository with the same apps and journal, which writes to another store."""
-        copy = AppRepository(store, clock=self._clock)
+        copy = AppRepository(store, clock=self._clock, holders=self.holders)
         copy.load(
             StoredState(
                 adopted=self.adopted,
@@ -124,22 +132,27 @@ class AppRepository:
         entries = (each for each in self._entries.values() if isinstance(each, ReplacedEntry))
         return any(container_id in (each.container_id, each.old_container_id) for each in entries)
 
+    def most(self, measure: Callable[[App], int], *, other_than: str) -> dict[str, int]:
+        """Return the measure of each other app by name, the most that operations may make it."""
+        most = dict[str, int]()
+        for app in self._all_states():
+            if app.name != other_than:
+                most[app.name] = max(most.get(app.name, 0), measure(app))
+        return most
+
     def promised_memory(self, *, other_than: str) -> int:
         """Return the MiB promised to all other apps, also by operations that have not ended."""
-        most = dict[str, int]()
-        for app in self._holders():
-            most[app.name] = max(most.get(app.name, 0), app.memory)
-        most.pop(other_than, None)
-        return sum(most.values())
+        return sum(self.most(lambda app: app.memory, other_than=other_than).values())
 
     def port_holder(self, port: int, *, other_than: str) -> str | None:
         """Return which other app has a port of the host, or is about to get it."""
-        for app in self._holders():
+        for app in self._all_states():
             if app.name != other_than and port in (app.ssh_port, app.http_port):
                 return app.name
         return None
 
-    def _holders(self) -> Iterator[App]:
+    def _all_states(self) -> Iterator[App]:
+        """Yield the apps as they are, and as operations are about to make them."""
         yield from self._apps.values()
         yield from self._being_written.values()
         for entry in self._entries.values():

@@ -86,18 +86,15 @@ Recover = Callable[[Job, Any], Awaitable[None]]
 class OperationRunner:
     """Runs operations. One goes on when the client that asked for it disconnects.
 
-    ``recover`` finishes or undoes an operation that broke off, for each type of entry. ``holders``
-    returns the keys that an app belongs to.
+    ``recover`` finishes or undoes an operation that broke off, for each type of entry.
     """
 
     def __init__(
         self,
         context: AgentContext,
         recover: Mapping[type[Entry], Recover],
-        holders: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._context = context
-        self._holders = holders
         self._recover = recover
         # The operations that run, by the app's name.
         self.jobs: dict[str, Job] = {}
@@ -122,8 +119,8 @@ class OperationRunner:
         ]
         if len(running) >= MOST_OWN_OPERATIONS:
             return False
-        holders = self._holders(name)
-        of_holders = sum(self._holders(each) == holders for each in running)
+        holders = self._context.repository.holders(name)
+        of_holders = sum(self._context.repository.holders(each) == holders for each in running)
         return of_holders < share(MOST_OWN_OPERATIONS)
 
     def status(self, name: str) -> OperationStatus | None:
