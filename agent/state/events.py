@@ -1,6 +1,7 @@
 """The events of apps, as the database keeps them."""
 
 import sqlite3
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -98,7 +99,10 @@ def add_event(connection: sqlite3.Connection, event: Event) -> Event:
 
 
 def _note_former(connection: sqlite3.Connection, app: str) -> None:
-    """Record whether an app is gone; remove the events of apps that went long before."""
+    """Record whether an app is gone; remove the events of apps that went long before.
+
+    They are those of whoever ended the most apps, so that nobody can remove those of others.
+    """
     exists = connection.execute(
         "SELECT 1 FROM apps WHERE name = ? UNION SELECT 1 FROM journal WHERE app = ?", (app, app)
     ).fetchone()
@@ -106,12 +110,20 @@ def _note_former(connection: sqlite3.Connection, app: str) -> None:
         connection.execute("DELETE FROM former_apps WHERE app = ?", (app,))
         return
     connection.execute("REPLACE INTO former_apps (app) VALUES (?)", (app,))
-    forgotten = connection.execute(
-        "SELECT app FROM former_apps ORDER BY number DESC LIMIT -1 OFFSET ?", (MAX_FORMER_APPS,)
+    (count,) = connection.execute("SELECT count(*) FROM former_apps").fetchone()
+    if count <= MAX_FORMER_APPS:
+        return
+    last = connection.execute(
+        "SELECT app, number, event FROM events WHERE number IN (SELECT max(events.number)"
+        " FROM former_apps JOIN events USING (app) GROUP BY app) ORDER BY number"
     ).fetchall()
-    for each in forgotten:
-        connection.execute("DELETE FROM events WHERE app = ?", each)
-        connection.execute("DELETE FROM former_apps WHERE app = ?", each)
+    ended_by = {app: _event(number, row).by for app, number, row in last}
+    for _ in range(count - MAX_FORMER_APPS):
+        ((busiest, _count),) = Counter(ended_by.values()).most_common(1)
+        forgotten = next(each for each, by in ended_by.items() if by == busiest)
+        del ended_by[forgotten]
+        connection.execute("DELETE FROM events WHERE app = ?", (forgotten,))
+        connection.execute("DELETE FROM former_apps WHERE app = ?", (forgotten,))
 
 
 def events_of_app(connection: sqlite3.Connection, app: str) -> list[Event]:

@@ -99,9 +99,27 @@ async def test_the_events_of_an_app_that_is_gone_stay_until_many_others_have_gon
     await store.close()
 
 
-async def _create_and_delete(store: Store, name: str) -> None:
-    header = EntryHeader(id=name, operation="stop", app=name, by="ops", since=1.0)
-    await store.write(finished(StopEntry(header=header, target=APP), None, event=event(name)))
+@pytest.mark.slow
+async def test_one_key_does_not_remove_the_events_of_apps_that_others_have_deleted(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    for name in ("shop", "web"):
+        await _create_and_delete(store, name)
+    for number in range(MAX_FORMER_APPS + 1):
+        await _create_and_delete(store, f"team-{number}", by="team")
+
+    assert [len(await store.events_of(name)) for name in ("shop", "web")] == [1, 1]
+    kept = [len(await store.events_of(f"team-{each}")) for each in range(MAX_FORMER_APPS + 1)]
+    assert kept == [0, 0, 0] + [1] * (MAX_FORMER_APPS - 2)
+    await store.close()
+
+
+async def _create_and_delete(store: Store, name: str, *, by: str = "ops") -> None:
+    header = EntryHeader(id=name, operation="stop", app=name, by=by, since=1.0)
+    gone = msgspec.structs.replace(event(name), by=by)
+    await store.write(finished(StopEntry(header=header, target=APP), None, event=gone))
 
 
 @pytest.mark.slow
