@@ -10,6 +10,8 @@ import msgspec
 from agent.journal import Actor
 
 MAX_EVENTS_OF_AN_APP = 1000
+# Of these, what the engine and the agent itself do: a crash loop leaves what keys did.
+MAX_OWN_EVENTS = 500
 # The number of deleted apps whose events are kept.
 MAX_FORMER_APPS = 100
 MAX_MESSAGE_LENGTH = 1000
@@ -24,6 +26,17 @@ CREATE_EVENTS_TABLES = (
     "CREATE INDEX events_of_apps ON events (app, number)",
     "CREATE TABLE former_apps (number INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL UNIQUE)",
 )
+
+# In JSON, no text holds such quotes without a backslash before them.
+OWN = {"engine": b'"actor":"engine"', "agent": b'"actor":"agent"'}
+SHORTEN = """
+    DELETE FROM events
+    WHERE app = :app AND (:all OR instr(event, :engine) OR instr(event, :agent))
+    AND number <= (
+        SELECT number FROM events
+        WHERE app = :app AND (:all OR instr(event, :engine) OR instr(event, :agent))
+        ORDER BY number DESC LIMIT 1 OFFSET :most
+    )"""
 
 Outcome = Literal["done", "failed", "cancelled"]
 
@@ -89,11 +102,10 @@ def add_event(connection: sqlite3.Connection, event: Event) -> Event:
     event = msgspec.structs.replace(event, message=shortened)
     row = (event.app, msgspec.json.encode(event))
     number = connection.execute("INSERT INTO events (app, event) VALUES (?, ?)", row).lastrowid
-    connection.execute(
-        "DELETE FROM events WHERE app = ? AND number <= (SELECT number FROM events WHERE app = ?"
-        " ORDER BY number DESC LIMIT 1 OFFSET ?)",
-        (event.app, event.app, MAX_EVENTS_OF_AN_APP),
-    )
+    own = {"app": event.app, "all": False, "most": MAX_OWN_EVENTS, **OWN}
+    if event.actor in OWN:
+        connection.execute(SHORTEN, own)
+    connection.execute(SHORTEN, {**own, "all": True, "most": MAX_EVENTS_OF_AN_APP})
     _note_former(connection, event.app)
     return msgspec.structs.replace(event, number=number or 0)
 

@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.apps.views.events import event_view
-from agent.journal import EntryHeader, StopEntry
-from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_LATEST, Event
+from agent.journal import Actor, EntryHeader, StopEntry
+from agent.state.events import (
+    MAX_EVENTS_OF_AN_APP,
+    MAX_FORMER_APPS,
+    MAX_LATEST,
+    MAX_OWN_EVENTS,
+    Event,
+)
 from agent.state.store import Store
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, stored
@@ -78,6 +84,24 @@ async def test_of_an_app_the_last_events_are_kept_and_of_others_none_is_lost(
     again = Store(tmp_path / "agent.db")
     assert numbers((await again.open()).latest_events)[0] == MAX_EVENTS_OF_AN_APP + 7 - MAX_LATEST
     await again.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actor", ["engine", "agent"])
+async def test_what_happens_to_an_app_by_itself_leaves_what_keys_did(
+    tmp_path: Path, actor: Actor
+) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    by_key = msgspec.structs.replace(event(), actor="key", message=f'"actor":"{actor}"')
+    own = msgspec.structs.replace(event(action="oom"), actor=actor)
+    await store.write(stored(APP))
+    await store.record([by_key, own, by_key])
+    await store.record([own] * MAX_EVENTS_OF_AN_APP)
+
+    actions = [each.action for each in await store.events_of("web")]
+    assert actions == ["stop", "stop"] + ["oom"] * MAX_OWN_EVENTS
+    await store.close()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.engine.docker.commands import CommandKind
 from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
 from agent.engine.errors import DiskFull, TooManyStreams
-from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS
+from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_OWN_EVENTS
 from config.agent import AgentSettings
 from config.registry import RegistrySettings
 from httpd import bodies
@@ -109,7 +109,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             COMMON_STATUS[NoPlace],
             MAX_EVENTS,
         ],
-        "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS],
+        "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_OWN_EVENTS, MAX_FORMER_APPS],
         "filters of `GET /nodes`": [MAX_FILTERS],
         "an agent's commands to the engine": [CommandKind.ENGINE.value, CommandKind.PROGRAM.value],
         "an agent's changes of apps": [MOST_OPERATIONS, share(MOST_OPERATIONS)],
