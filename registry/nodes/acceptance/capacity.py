@@ -101,6 +101,7 @@ class Capacity:
         # How many nodes offer each service; to delete from a Counter takes ten times as long.
         self._services: dict[bytes, int] = {}
         self._kept: dict[str, TargetCost] = {}  # of large nodes, by hostname
+        self._from_reserve: dict[str, int] = {}  # what nodes have grown by in the last fifth
 
     @property
     def max_bytes(self) -> int | None:
@@ -121,18 +122,18 @@ class Capacity:
 
         `targets` are those of the node, if they are known.
 
-        Raises CapacityReached if that would pass the bound. A node that does not grow may always
-        change.
+        Raises CapacityReached if there is no room. A node that does not grow may always change.
         """
         changed = self._changed_targets(hostname, node, before, targets)
         growth = self._growth(node, before, changed)
         if growth <= 0:
             return Reservation(0, before, changed)
-        if self._max_mib and self.used_bytes + growth > self._max_mib * MIB:
+        if self._max_mib and not self._has_room(hostname, growth, is_known=before is not None):
             raise CapacityReached(
-                f"the registry's nodes take {self._max_mib} MiB, which is its bound"
-                " (nodes.max_mib); nodes that are known and do not grow are accepted. Delete nodes,"
-                " or raise the bound together with the memory that the registry may take"
+                f"the registry's nodes take four fifths of {self._max_mib} MiB, their bound"
+                " (nodes.max_mib), or more; nodes that are known and grow little are accepted."
+                " Delete nodes, or raise the bound together with the memory that the registry may"
+                " take"
             )
         self._reserved += growth
         return Reservation(growth, before, changed)
@@ -174,11 +175,13 @@ class Capacity:
         else:
             known = _known_targets(node, reservation)
             changed = self._changed_targets(hostname, node, before, known)
+        self._note_growth(hostname, self._growth(node, before, changed))
         self._count(hostname, node, before, changed)
 
     def forget(self, hostname: str, before: bytes) -> None:
         """Count a node no longer."""
         old = self._kept.pop(hostname, None)
+        self._from_reserve.pop(hostname, None)
         self._nodes -= 1
         self._text -= len(before)
         self._replace_targets(target_cost_of(before) if old is None else old, NO_TARGETS)
@@ -187,6 +190,27 @@ class Capacity:
         """Count all nodes of a store, by hostname, even if they pass the bound."""
         for hostname, node in nodes:
             self._count(hostname, node, None, (NO_TARGETS, target_cost_of(node)))
+
+    def _has_room(self, hostname: str, growth: int, *, is_known: bool) -> bool:
+        """Return whether a node may grow.
+
+        The last fifth is kept for nodes that are known, each of which may have an equal share. So
+        a key that fills the registry, or makes many nodes, leaves room for changes of all others.
+        """
+        bound = self._max_mib * MIB
+        used = self.used_bytes + growth
+        if used <= bound - bound // 5:
+            return True
+        grown = self._from_reserve.get(hostname, 0) + growth
+        return is_known and used <= bound and grown <= bound // 5 // self._nodes
+
+    def _note_growth(self, hostname: str, growth: int) -> None:
+        """Count what a node takes of the last fifth, while that is in use."""
+        bound = self._max_mib * MIB
+        if not bound or self.used_bytes + max(growth, 0) <= bound - bound // 5:
+            self._from_reserve.clear()
+        elif growth > 0 or hostname in self._from_reserve:
+            self._from_reserve[hostname] = max(0, self._from_reserve.get(hostname, 0) + growth)
 
     def _changed_targets(
         self, hostname: str, node: bytes, before: bytes | None, targets: TargetCost | None

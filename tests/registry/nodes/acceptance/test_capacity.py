@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import CapacityReached
-from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.capacity import MIB, Capacity
 from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
@@ -66,6 +66,23 @@ async def test_beyond_the_bound_a_node_is_507_and_those_known_go_on() -> None:
             await registry.ask("DELETE", f"/nodes/{hostname}")
         assert await used(registry) == 0
         assert len(await fill(registry)) == len(accepted)
+
+
+async def test_whoever_fills_the_registry_leaves_each_known_node_room_to_grow() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        await registry.post("db-1", ["service:db"])
+        greedy = await fill(registry)
+        for hostname in greedy:
+            for size in range(100, 1000, 100):
+                if (await registry.post(hostname, [LARGE, "x" * size])).status != 200:
+                    break
+        assert await used(registry) > 0.9 * LIMITS.max_mib * MIB
+        assert (await registry.post(greedy[-1], [LARGE, "y" * 1000])).status == 507
+        for state in ("running", "unreachable") * 50:
+            node = await registry.post("db-1", ["service:db", "app:shop"], {"docker": state})
+            assert node.status == 200
+        assert (await registry.get("/nodes/db-1"))[0]["kv"] == {"docker": "unreachable"}
+        assert await used(registry) <= LIMITS.max_mib * MIB
 
 
 async def test_a_known_host_whose_growth_is_refused_is_not_forgotten() -> None:
