@@ -4,20 +4,23 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from httpd.name_lookups import DaemonLoop
 from httpd.systemd.notifier import SystemdNotifier
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
 LARGE_BLOCK_BYTES = 32 * 1024
 EXTENSION_SECONDS = 30.0
+MAX_LOOKUPS = 32
 
 
 def map_large_blocks() -> None:
@@ -37,7 +40,7 @@ def run_to_end(daemon: Coroutine[Any, Any, None]) -> None:
     At the end, threads of the loop that still work are left alone: one that looks up a host's name
     may be held up for minutes, and ``asyncio.run`` would wait for it.
     """
-    with asyncio.Runner(loop_factory=DaemonLoop) as runner:
+    with asyncio.Runner(loop_factory=_Loop) as runner:
         runner.run(daemon)
 
 
@@ -50,6 +53,57 @@ def exit_without_threads(status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+class _DetachedThreads(ThreadPoolExecutor):
+    """Threads that nobody waits for at the end."""
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        """Begin no further work; do not wait for what has begun."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks up names in threads of their own, at most MAX_LOOKUPS.
+
+    Where a DNS server is silent, a look-up takes up to minutes: in the threads that the loop lends
+    to everybody, some names would delay the revocation of a key. Whoever asks for the same name
+    again waits for the look-up that runs, so that few names never use up the threads.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_default_executor(_DetachedThreads())
+        self._lookup_threads = _DetachedThreads(MAX_LOOKUPS, "lookup")
+        self._lookups: dict[object, asyncio.Future[Any]] = {}
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: int) -> Any:
+        """Return the addresses of a name."""
+        return await self._look_up(socket.getaddrinfo, host, port, **options)
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
+        """Return the name of an address."""
+        return await self._look_up(socket.getnameinfo, sockaddr, flags)
+
+    def close(self) -> None:
+        """Close; look-ups that still run are left alone."""
+        self._lookup_threads.shutdown()
+        super().close()
+
+    async def _look_up(self, function: Callable[..., Any], *arguments: Any, **options: int) -> Any:
+        key = function, arguments, frozenset(options.items())
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            call = partial(function, *arguments, **options)
+            lookup = self._lookups[key] = self.run_in_executor(self._lookup_threads, call)
+            lookup.add_done_callback(partial(self._forget, key))
+        await asyncio.wait([lookup])
+        return lookup.result()
+
+    def _forget(self, key: object, lookup: asyncio.Future[Any]) -> None:
+        del self._lookups[key]
+        if not lookup.cancelled():
+            lookup.exception()  # nobody may wait for it any more when it fails
 
 
 class SignalHandler:
