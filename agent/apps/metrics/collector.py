@@ -95,9 +95,6 @@ def _host(figures: Figures) -> Iterator[Metric]:
         "The memory that all apps together may use",
         value=figures.promised_memory * MIB,
     )
-    yield GaugeMetricFamily(
-        "rollcall_agent_unmeasured_apps", "Apps beyond those with metrics", value=figures.left_out
-    )
     memory = GaugeMetricFamily("rollcall_agent_host_memory_bytes", "The host's memory")
     cpus = GaugeMetricFamily("rollcall_agent_host_cpus", "The host's cores")
     if figures.host is not None:

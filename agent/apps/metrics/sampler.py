@@ -19,8 +19,6 @@ from agent.engine.models import (
 )
 from agent.engine.protocol import Engine
 
-# Each app has some ten series.
-MAX_APPS = 500
 MEASURED_AT_ONCE = 4
 MEASURED_STATES = frozenset({"running", "paused", "restarting"})
 
@@ -66,15 +64,13 @@ class Usage:
 class Figures:
     """All that was measured: the apps by name, the disk, and the host, None if it is unknown.
 
-    ``left_out`` is the number of apps that are too many to be measured. ``promised_memory`` is what
-    all apps together may use, in MiB, those left out included.
+    ``promised_memory`` is what all apps together may use, in MiB.
     """
 
     apps: Mapping[str, AppView] = field(default_factory=dict)
     usage: Mapping[str, Usage] = field(default_factory=dict)
     disk: DiskUsage = NO_DISK_USAGE
     host: EngineInfo | None = None
-    left_out: int = 0
     promised_memory: int = 0
 
 
@@ -163,7 +159,7 @@ class AppSampler:
         except EngineError:
             self.figures = replace(self.figures, apps={}, usage={})  # no longer known
             raise
-        apps = {record.name: record for record in found[:MAX_APPS]}
+        apps = {record.name: record for record in found}
         usage = {
             name: used
             for name, used in self.figures.usage.items()
@@ -173,7 +169,6 @@ class AppSampler:
             self.figures,
             apps=apps,
             usage=usage,
-            left_out=len(found) - len(apps),
             promised_memory=sum(record.memory for record in found),
         )
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.metrics.sampler import MAX_APPS, AppSampler
+from agent.apps.admission.room import MOST_APPS
+from agent.apps.metrics.sampler import AppSampler
 from agent.apps.views.apps import AppView
 from agent.engine.models import MIB
 from agent.model import AppChanges, NewApp
@@ -91,16 +92,15 @@ async def test_an_app_that_is_gone_or_replaced_leaves_no_figures_behind(tmp_path
 
 
 @pytest.mark.slow
-async def test_their_number_is_bounded_and_those_left_out_are_counted() -> None:
-    engine = MeasuredEngine()
-    sampler = AppSampler(engine=engine, log=LOG, intervals=OFTEN)
+async def test_each_app_has_metrics_those_beyond_the_bound_that_were_adopted_too() -> None:
+    sampler = AppSampler(engine=MeasuredEngine(), log=LOG, intervals=OFTEN)
+    names = [f"app-{number:04}" for number in range(MOST_APPS + 3)]
 
     async def records() -> list[AppView]:
-        return [a_record(f"app-{number:04}") for number in range(MAX_APPS + 3)]
+        return [a_record(name) for name in names]
 
     async with sampler.sampling(records):
-        values = await Metrics(sampler).until(lambda found: found["agent_unmeasured_apps", ""] > 0)
+        values = await Metrics(sampler).until(lambda found: ("app_state", names[-1]) in found)
 
-    assert values["agent_unmeasured_apps", ""] == 3
-    assert len([name for name, _ in values if name == "app_state"]) == MAX_APPS
-    assert values["agent_promised_memory_bytes", ""] == (MAX_APPS + 3) * 64 * MIB
+    assert [app for name, app in values if name == "app_state"] == names
+    assert values["agent_promised_memory_bytes", ""] == len(names) * 64 * MIB

@@ -210,10 +210,10 @@ async def test_an_app_that_crashes_in_a_loop_has_a_bounded_number_of_events(
             engine.happen("die", container, exit_code=number % 256)
             if number % 500 == 0:
                 await asyncio.sleep(0.3)
-        await async_until(lambda: _thousand(apps))
-        assert [each.action for each in await apps.events("web")] == ["die"] * 1000
+        await async_until(lambda: _last_is_told(apps))
+        assert [each.action for each in await apps.events("web")] == ["create"] + ["die"] * 500
 
 
-async def _thousand(apps: Apps) -> bool:
+async def _last_is_told(apps: Apps) -> bool:
     events = await apps.events("web")
-    return len(events) == 1000 and events[-1].exit_code == 1499 % 256
+    return len(events) > 500 and events[-1].exit_code == 1499 % 256
