@@ -84,10 +84,6 @@ class Containers:
         found = await self._context.engine.containers(label=f"{APP_LABEL}={app}")
         return await self._context.ownership.own(found)
 
-    async def inspect(self, container: Container) -> InspectedContainer:
-        """Inspect a container; ObjectNotFound."""
-        return await self._context.engine.inspect(container.id)
-
     async def read_app(self, container: InspectedContainer, **fields: Any) -> App:
         """Return the app of a container: as its labels have it, and with these fields.
 

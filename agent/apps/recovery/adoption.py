@@ -71,7 +71,7 @@ class Adoption:
         if not APP_NAME.fullmatch(name):
             return None
         try:
-            seen = await self._host.containers.inspect(container)
+            seen = await self._host.context.engine.inspect(container.id)
             app = await self._host.containers.read_app(
                 seen,
                 name=name,

@@ -254,7 +254,8 @@ class OperationRunner:
                     )
                 else:
                     await held.enter_async_context(turn)
-            await self._recover_before(job, work)
+            if await self._recover_before(job):
+                await work(job)
 
     async def _wait_for_place(
         self, job: Job, requester: Requester, take: Callable[[], Awaitable[None]]
@@ -271,14 +272,15 @@ class OperationRunner:
                 " or wait longer with `Prefer: wait=SECONDS`"
             ) from error
 
-    async def _recover_before(self, job: Job, work: Work) -> None:
+    async def _recover_before(self, job: Job) -> bool:
+        """Recover what broke off before; return whether something is left to do."""
         unfinished = self._context.repository.entry(job.app)
         if unfinished is not None:
             await self._try_recover(job, unfinished)
             operations = {unfinished.header.operation, job.header.operation}
             if operations == {"delete"} and self._context.repository.find(job.app) is None:
-                return
-        await work(job)
+                return False
+        return True
 
     async def _try_recover(self, job: Job, entry: JournalEntry) -> None:
         """Recover an operation that broke off; if that fails, the client need not know."""
