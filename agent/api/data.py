@@ -50,25 +50,17 @@ class DataTransfers:
             }
         )
         pause = requests.pause(request)
-        async with self._apps.export(name, requests.requester(request), pause=pause) as chunks:
-            copying = asyncio.create_task(self._copy(request, response, chunks))
-            try:
-                with cut_off_with_its_key(request):
-                    while not copying.done() and not _is_disconnected(request):
-                        await asyncio.wait({copying}, timeout=POLL_SECONDS)
-            finally:
-                copying.cancel()
-                await asyncio.wait({copying})
-        return _sent(request, response, copying)
-
-    async def _copy(
-        self, request: web.Request, response: web.StreamResponse, chunks: AsyncGenerator[bytes]
-    ) -> None:
         with self._places.taken(caller(request).name):
-            async for chunk in chunks:
-                if not response.prepared:  # an error before the first piece has its own status
-                    await response.prepare(request)
-                await response.write(chunk)
+            async with self._apps.export(name, requests.requester(request), pause=pause) as chunks:
+                copying = asyncio.create_task(_copy(request, response, chunks))
+                try:
+                    with cut_off_with_its_key(request):
+                        while not copying.done() and not _is_disconnected(request):
+                            await asyncio.wait({copying}, timeout=POLL_SECONDS)
+                finally:
+                    copying.cancel()
+                    await asyncio.wait({copying})
+        return _sent(request, response, copying)
 
     @contextmanager
     def receiving(self, request: web.Request) -> Iterator[AsyncGenerator[bytes]]:
@@ -112,6 +104,15 @@ class DataTransfers:
         if error is not None:  # it ended in the middle
             raise error
         return chunk
+
+
+async def _copy(
+    request: web.Request, response: web.StreamResponse, chunks: AsyncGenerator[bytes]
+) -> None:
+    async for chunk in chunks:
+        if not response.prepared:  # an error before the first piece has its own status
+            await response.prepare(request)
+        await response.write(chunk)
 
 
 def _sent(

@@ -117,8 +117,14 @@ async def test_transfers_of_one_key_leave_places_to_others(tmp_path: Path) -> No
 
         of_team = [await agent.ask(TEAM, "GET", "/tm-a/data") for _ in range(share(MAX_TRANSFERS))]
         assert {each.status for each in of_team} == {200}
-        refused = await agent.ask(TEAM, "GET", "/tm-a/data")
-        assert refused.status == 503
+        steps = list[str]()
+
+        async def note(step: str) -> None:
+            steps.append(step)
+
+        agent.engine.at_step = note
+        refused = await agent.ask(TEAM, "GET", "/tm-a/data?pause=true")
+        assert (refused.status, steps) == (503, [])
         assert "transfers of data are under way with the key `team`" in await refused.text()
         # Its places are free for data that comes in as well.
         await agent.apps.stop("tm-a", ASKER)
