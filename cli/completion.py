@@ -13,7 +13,7 @@ from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.text import is_harmless
 from cli.reach.contexts import ContextFile, context_path
 from cli.reach.keys import VARIABLE, key_printed_by
-from cli.reach.session import Session
+from cli.reach.session import Session, import_aiohttp
 from cli.reach.trust import AGENT_URL
 from cli.rollout.state_file import kept_apps, state_folder
 from registry.client.errors import RegistryError
@@ -50,6 +50,7 @@ def _session(name: str | None) -> Session:
     command = ContextFile(context_path(environment)).chosen(name)[1].key_command
     if command is not None and not environment.get(VARIABLE):
         environment[VARIABLE] = key_printed_by(command, seconds=SECONDS, may_ask=False)
+    import_aiohttp()  # the time limit is that of an answer
     process = ProcessIO(environment, sys.stdout, sys.stderr)
     return Session(GlobalOptions(process, name, Format.TABLE, SECONDS))
 

@@ -65,7 +65,10 @@ def engine_was_slow(answer: requests.Response | None) -> bool:
     """
     if answer is None:
         return False
-    return "does not answer in time" in answer.text or "`chpasswd`" in answer.text
+    if answer.status_code == HTTPStatus.CONFLICT:
+        return "the `chpasswd` of the app's image does not end" in answer.text
+    slow = "does not answer in time" in answer.text
+    return answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE and slow
 
 
 class Subject(ChangedApp):
