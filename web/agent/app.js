@@ -39,6 +39,7 @@ export class AppView {
   #events = h("div");
   #showsAllEvents = false;
   #last = "";
+  #previous;
   #history = h("div");
   #charts = new UsageCharts();
   #log;
@@ -68,6 +69,7 @@ export class AppView {
     try {
       const [app, usage, events, history] = await Promise.all([get(this.#path), get("/v1/usage"), get(`${this.#path}/events`), get(`${this.#path}/history`)]);
       this.#log.keepUp(app.body);
+      this.#previous = history.body[1]?.revision;
       this.#offer(access.allow.includes("write") ? CHANGES.filter(({ can }) => can(app.body, history.body.length)) : []);
       this.#show(app.body, events.body, history.body);
       this.#charts.update(usage.body, app.body);
@@ -142,16 +144,18 @@ export class AppView {
   // The button has the focus again when the question is answered, and its own buttons are gone.
   async #ask({ name: change, method, path }) {
     const question = ++this.#questions;
+    // Somebody else may roll back before this is confirmed: then the one before is another one.
+    const body = change === "rollback" ? { revision: this.#previous } : undefined;
     this.#say(`Checking what ${title(change)} would do …`, "");
     try {
-      const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
+      const plan = await send(method, `${this.#path}${path}?dry_run=true`, { body });
       if (question !== this.#questions) return; // another button was pressed since
       const answer = (act) => () => { this.#focus(change); act(); };
       const cancel = h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: answer(() => show(this.#plan)) }, "Cancel");
-      const confirm = h("button", { type: "button", class: change === "delete" ? "danger" : "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path)) }, `${title(change)} now`);
+      const confirm = h("button", { type: "button", class: change === "delete" ? "danger" : "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path, body)) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
         h("h2", {}, `${title(change)} ${this.#name}?`),
-        h("ul", {}, planned(body).map((line) => h("li", {}, line))),
+        h("ul", {}, planned(plan.body).map((line) => h("li", {}, line))),
         h("div", { class: "buttons", onkeydown: (event) => event.key === "Escape" && cancel.click() }, confirm, cancel)));
       (change === "delete" ? cancel : confirm).focus();
     } catch (error) {
@@ -159,10 +163,10 @@ export class AppView {
     }
   }
 
-  async #carryOut(change, method, path) {
+  async #carryOut(change, method, path, body) {
     this.#say(`${title(change)} is under way …`, "");
     try {
-      await send(method, `${this.#path}${path}`);
+      await send(method, `${this.#path}${path}`, { body });
       this.#say(`${title(change)} is done.`, "");
     } catch (error) {
       this.#say(error instanceof AwayError ? `${error.message} What was begun is finished or undone; the page shows which when the agent answers.` : error.message, "bad");

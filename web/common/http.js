@@ -26,11 +26,11 @@ export function get(path, { signal } = {}) {
 }
 
 /** Send a request; return the decoded body and the headers. */
-export async function send(method, path, { signal } = {}) {
+export async function send(method, path, { body: sent, signal } = {}) {
   let response;
   let text;
   try {
-    response = await fetch(relative(path), { method, headers: headers(), cache: "no-store", redirect: "error", signal });
+    response = await fetch(relative(path), { method, headers: headers(), body: sent && JSON.stringify(sent), cache: "no-store", redirect: "error", signal });
     text = await response.text();
   } catch (error) {
     throw error.name === "AbortError" ? error : new AwayError();

@@ -131,6 +131,25 @@ def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tab
     expect_starts(page, 1)  # the log of the new container
 
 
+def test_a_rollback_brings_back_what_its_plan_has_shown(app: AppOnAgent, tabs: Tabs) -> None:
+    for text in ("second", "third"):
+        answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json={"description": text})
+        assert answer.status_code == 200, answer.text
+    page = app.sheet(tabs)
+    expect(page.locator("main dl")).to_contain_text("third")
+    page.get_by_role("button", name="Rollback", exact=True).click()
+    confirm = page.get_by_role("button", name="Rollback now")
+    expect(confirm).to_be_visible()
+    elsewhere = app.agent.ask("PUT", f"/v1/apps/{app.name}/rollback")
+    assert elsewhere.json()["description"] == "second"
+
+    confirm.press("Enter")
+
+    expect(page.get_by_text("is under way")).not_to_be_visible()
+    record = app.agent.ask("GET", f"/v1/apps/{app.name}").json()
+    assert record["description"] == "second"
+
+
 def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
     app: AppOnAgent, tabs: Tabs
 ) -> None:
