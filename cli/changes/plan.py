@@ -164,6 +164,8 @@ def _trouble(record: Mapping[str, Any]) -> str | None:
     reason = f": {record['message']}" if record.get("message") else ""
     if record.get("state") != "running":
         return f"it is {record.get('state')}{reason}"
+    if record.get("crashing"):
+        return f"it crashes again and again{reason}"
     return f"it is unhealthy{reason}" if record.get("healthy") is False else None
 
 

@@ -45,7 +45,7 @@ CONNECTIONS = 8
 MESSAGE_CHARS = 200
 # An app has no container, or one that is down although it should run.
 LOST = ("failed", "missing")
-DOWN = ("created", "exited", "dead", "restarting")
+DOWN = ("created", "exited", "dead", "restarting", "paused")
 
 
 class Finding(NamedTuple):
@@ -446,23 +446,32 @@ def _reported_sick(node: Node) -> Iterable[Finding]:
 def _sick_apps(
     session: Session, hostname: str, apps: list[Record] | AgentError
 ) -> Iterable[Finding]:
-    """Yield the apps of a host that are unhealthy, gone, or down although they should run."""
+    """Yield the apps that are gone, or should run and are unhealthy, down, or crash in a loop."""
     if isinstance(apps, AgentError):
         yield Finding("error", "apps", f"{hostname}: its apps cannot be looked at: {apps}")
         return
     for app in apps:
         is_lost = app["state"] in LOST
         should_run = app["desired"] == "running" and not app.get("progress")
-        is_sick = should_run and (app["state"] in DOWN or app["healthy"] is False)
-        if is_lost or is_sick:
+        sick = _sickness(app) if should_run else None
+        if is_lost or sick:
             where = f"{hostname}/{app['name']}"
             message = f": {app['message'][:MESSAGE_CHARS]}" if app["message"] else ""
             # Without a container, there is no log.
             steps = ("show",) if is_lost else ("show", "logs")
             program = f"{session.rollcall} app"
             following = "\n".join(typed(f"{program} {step}", where) for step in steps)
-            state = app["state"] if is_lost or app["state"] in DOWN else "unhealthy"
+            state = app["state"] if is_lost else sick
             yield Finding("error", "apps", f"{where} is {state}{message}", following)
+
+
+def _sickness(app: Record) -> str | None:
+    """Return what is wrong with an app that should run."""
+    if app.get("crashing"):
+        return "crashing"
+    if app["state"] in DOWN:
+        return str(app["state"])
+    return "unhealthy" if app["healthy"] is False else None
 
 
 def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:

@@ -133,6 +133,7 @@ async def test_a_file_of_apps_may_come_from_a_pipe(rollcall: Rollcall, agent: Fa
     [
         ({"healthy": False, "message": "GET / failed"}, "it is unhealthy: GET / failed"),
         ({"state": "exited", "message": None}, "it is exited"),
+        ({"crashing": True, "message": None}, "it crashes again and again"),
     ],
 )
 async def test_an_app_that_is_as_the_file_says_and_not_well_is_told(

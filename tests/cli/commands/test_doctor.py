@@ -299,6 +299,7 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
         "runs": {},
         "off": {"state": "exited", "desired": "stopped"},
         "starts": {"state": "created", "progress": {"step": "starting"}},
+        "loops": {"crashing": True, "message": "it ended with 1"},
         "paused": {"state": "paused"},
         "dead": {"state": "exited", "message": "it ended with 3" + "!" * 400},
         "gone": {"state": "missing", "desired": "stopped"},
@@ -318,6 +319,8 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     assert ran.status == 1
     app = "rollcall --context test app"
     assert found(ran, "apps") == [
+        ("error", "web-1/loops is crashing: it ended with 1"),
+        ("error", "web-1/paused is paused"),
         (
             "error",
             "web-1/dead is exited: it ended with 3" + "!" * 185,
@@ -326,6 +329,8 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     ]
     steps = [each["next"] for each in msgspec.json.decode(ran.out) if each["check"] == "apps"]
     assert steps == [
+        [f"{app} show web-1/loops", f"{app} logs web-1/loops"],
+        [f"{app} show web-1/paused", f"{app} logs web-1/paused"],
         [f"{app} show web-1/dead", f"{app} logs web-1/dead"],
         [f"{app} show web-1/gone"],
     ]
