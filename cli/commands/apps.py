@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -202,16 +203,19 @@ def logs(
     """
     session, named = session_of(ctx), app_name(app)
     seconds = duration_seconds(since)
-    began = since if seconds is None else f"{time.time() - seconds:.0f}"
 
     async def read() -> bool:
         pending, is_empty = b"", True
-        async with (
-            agent_of(session, named) as agent,
-            agent.logs(
-                named.name, tail=tail, since=began, follow=follow, timestamps=timestamps
-            ) as pieces,
-        ):
+        async with AsyncExitStack() as stack:
+            agent = await stack.enter_async_context(agent_of(session, named))
+            began = since
+            if seconds is not None:  # by the clock of its host
+                await agent.app(named.name)
+                now = time.time() + (agent.clock_offset_seconds or 0)
+                began = f"{now - seconds:.0f}"
+            pieces = await stack.enter_async_context(
+                agent.logs(named.name, tail=tail, since=began, follow=follow, timestamps=timestamps)
+            )
             async for piece in pieces:
                 is_empty = is_empty and not piece
                 *lines, pending = (pending + piece).split(b"\n")

@@ -1,6 +1,7 @@
 """`apps` and `app`: what is asked of agents, and what is told of their answers."""
 
 import time
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -76,17 +77,24 @@ async def test_an_app_that_crashes_in_a_loop_is_shown_so_while_it_runs(
     assert {"state": "running", **ends}.items() <= item.items()
 
 
-async def test_a_log_is_read_since_some_time_ago(rollcall: Rollcall, agent: FakeAgent) -> None:
+async def test_a_log_is_read_since_some_time_ago_by_the_clock_of_its_host(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
     async def log(_: web.Request) -> web.Response:
         return web.Response(text="")
 
+    async def record(_: web.Request) -> web.Response:
+        ahead = formatdate(time.time() + 7200, usegmt=True)
+        return web.json_response(APP_RECORD, headers={"Date": ahead})
+
     agent.answers["GET", f"{SHOP}/logs"] = log
-    before = time.time()
+    agent.answers["GET", SHOP] = record
+    before = time.time() + 7200
 
     ran = await rollcall("app", "logs", "web-1/shop", "--since", "10m")
 
-    since = float(parse_qs(urlsplit(agent.asked[0].path).query)["since"][0])
-    assert before - 601 <= since <= time.time() - 599
+    since = float(parse_qs(urlsplit(agent.asked[-1].path).query)["since"][0])
+    assert before - 602 <= since <= time.time() + 7200 - 598
     assert ran.err == "the container of web-1/shop has written nothing in the last 10m\n"
 
 
