@@ -147,22 +147,21 @@ async def test_a_table_in_a_pipe_is_drawn_by_no_library(
     assert imported & SLOW == {"aiohttp"}
 
 
-def test_the_client_is_imported_without_the_cas_of_the_system_which_are_there_afterwards() -> None:
+def test_the_client_is_imported_without_the_cas_of_the_system_and_the_environment_stays() -> None:
     program = """
-import os, ssl
+import os
 from cli.reach.session import import_aiohttp
 before = dict(os.environ)
 import_aiohttp()
 assert dict(os.environ) == before
 from aiohttp import connector
-read = connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"]
-print(read, len(ssl.create_default_context().get_ca_certs()) > 0)
+print(connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"])
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=TOP, capture_output=True, text=True, check=True
     )
 
-    assert ran.stdout.split() == ["0", "True"]
+    assert ran.stdout == "0\n"
 
 
 def started(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[str, set[str]]:

@@ -95,13 +95,14 @@ def test_an_agent_is_ready_only_once_it_has_read_its_state(
     agent = daemons.agent()
     state = agent.config_path.parent / "identity.json"
     program = Path(sys.executable).with_name("rollcall-agent")
-    text = state.read_text()
-    state.unlink()
+    text, written = state.read_text(), state.with_name("written.json")
+    state.rename(written)
     os.mkfifo(state)
 
     with starting(agent, systemd, program, "--config", agent.config_path):
         with state.open("w") as pipe:  # as soon as it reads its state
             told = states(systemd)
+            written.replace(state)  # which it reads once more before it writes
             pipe.write(text)
         wait_until_ready(systemd)
         answer = agent.ask("GET", "/access")
