@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -26,10 +25,6 @@ def main() -> int:
     """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # A timeout or a lost terminal ends the command as an error does: half a file is removed.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _end)
     # The imports of a command make many objects, and no garbage.
     gc.set_threshold(GC_THRESHOLD)
     try:
@@ -43,10 +38,6 @@ def main() -> int:
         _tell(sys.stderr, f"the output cannot be written: {error.strerror}", None)
         return FAILED
     return status
-
-
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def run(arguments: Sequence[str], process: ProcessIO) -> int:

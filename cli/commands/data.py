@@ -70,10 +70,6 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
     try:
         # The data of an app may hold secrets.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise WrongUsage(
-            f"{part} exists: another backup writes it, or one was killed; if none runs, remove it"
-        ) from error
     except OSError as error:
         raise WrongUsage(f"{part} cannot be made: {error.strerror}") from error
     try:

@@ -1,7 +1,6 @@
 """Logs and backups: what agents send in pieces."""
 
 import asyncio
-import signal
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -41,35 +40,6 @@ async def test_a_backup_that_breaks_off_leaves_no_file(
     ran = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "shop.tar"))
 
     assert ran.status == 3, ran
-    assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_backup_that_a_signal_ends_leaves_no_file(
-    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path, number: signal.Signals
-) -> None:
-    begun = asyncio.Event()
-
-    async def stall(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        await response.write(b"half of it")
-        begun.set()
-        await asyncio.Event().wait()
-        return response
-
-    agent.answers["GET", f"{SHOP}/data"] = stall
-    command = CommandLine(rollcall.contexts.parent)
-    running = await asyncio.create_subprocess_exec(
-        *("env", "--default-signal=TERM,HUP", command.program),
-        *("app", "backup", "web-1/shop", tmp_path / "shop.tar"),
-        env=command.environment,
-    )
-    await begun.wait()
-    running.send_signal(number)
-
-    assert await running.wait() == 128 + number
     assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
 
 
