@@ -43,8 +43,8 @@ def fit_labels(
     """Leave out the labels for which a registry would reject the whole heartbeat.
 
     Configured labels go first, then the name of each app (the first of its labels). What is left is
-    shared by the apps. A service of an app is sent as a whole or not at all: a part of its labels
-    could make another target.
+    shared by the apps. A service of an app is sent as a whole or not at all, also where one of its
+    labels is invalid: a part of them could make another target, or one of another app.
     """
     wanted = dict.fromkeys(configured)
     names = dict.fromkeys(labels[0] for labels in by_app.values())
@@ -63,7 +63,9 @@ def fit_labels(
                 "labels of settings, of files or of names of apps, beyond the size of a heartbeat"
             )
     services = {
-        app: _services([label for label in labels[1:] if label not in invalid])
+        app: [
+            group for group in _services(labels[1:]) if not any(each in invalid for each in group)
+        ]
         for app, labels in by_app.items()
     }
     for app, groups in _shared(services, room).items():

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting.label_shares import Room, fit_labels
+from registry.message import MAX_LABEL
 
 # For each app: of each of its services, how many labels it has, and how long they are.
 SERVICES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60)), max_size=8)
@@ -54,3 +55,17 @@ def test_each_app_gets_its_equal_share_of_any_room(
         for service, count in Counter(label.rpartition(":k")[0] for label in sent).items()
         if service
     )
+
+
+def test_a_service_whose_closing_label_is_too_long_is_not_sent_with_the_name_of_another_app() -> (
+    None
+):
+    service = "s" * 992
+    forged = f"prometheus:{service}@aa-99999:app:shop"
+    closing = f"prometheus:{service}@aa-99999:app:aa-99999"
+    assert len(forged) <= MAX_LABEL < len(closing)
+
+    fitted = fit_labels([], {"aa-99999": ["app:aa-99999", forged, closing]}, Room(4096, 2**20))
+
+    assert fitted.labels == ["app:aa-99999"]
+    assert (fitted.left_out, len(fitted.faults)) == (2, 1)
