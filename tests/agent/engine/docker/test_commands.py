@@ -78,8 +78,9 @@ async def test_any_number_who_stop_apps_keep_nobody_from_creating_and_reading(
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     fake.handle("POST /containers/a/stop", slow(asked, go_on))
     fake.respond("GET /_ping", (200, b"OK"))  # which a stop asks for that takes seconds
-    stops = [asyncio.ensure_future(engine.stop("a", 300)) for _ in range(100)]
-    await until_asked(asked, CommandKind.PROGRAM.value, stops)
+    most = CommandKind.PROGRAM.value
+    stops = [asyncio.ensure_future(engine.stop("a", 300)) for _ in range(most + 4)]
+    await until_asked(asked, most, stops)
 
     fake.respond("POST /containers/b/start", (204, None))
     await engine.start("b")
