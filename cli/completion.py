@@ -105,5 +105,5 @@ ASKED: dict[str, Callable[[Session, str], Awaitable[Iterable[str]]]] = {
 # What this machine keeps, by the file of contexts and the context that was given.
 KEPT: dict[str, Callable[[ContextFile, str | None], Iterable[str]]] = {
     "contexts": lambda file, _: file.load().contexts,
-    "rollouts": lambda file, name: kept_apps(state_folder(os.environ, file.chosen(name)[0])),
+    "rollouts": lambda file, name: kept_apps(state_folder(os.environ, *file.chosen(name))),
 }

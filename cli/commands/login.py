@@ -362,7 +362,7 @@ def set_context(
             changes |= {each: given[each] for each in alternatives}
     if not (changes or allow_plain or forbid_plain):
         raise WrongUsage("nothing to change is given", hint="rollcall context set --help")
-    chosen, context = session.file.chosen(name or session.context_name)
+    chosen, context = session.file.chosen(name or session.wanted)
     plain = _with_plain(context, add=allow_plain, remove=forbid_plain)
     changed = msgspec.structs.replace(plain, **changes)
     _check_agents(changed)

@@ -286,7 +286,7 @@ def rollouts(ctx: click.Context, *, forget: str | None) -> None:
     if forget is not None:
         _forget(session, forget)
         return
-    kept = kept_rollouts(state_folder(session.environment, session.context_name))
+    kept = kept_rollouts(state_folder(session.environment, *session.chosen))
     items = [_item(session, each) for each in kept]
     session.output.items(
         [_row(item) for item in items] if session.output.is_for_people else items,
@@ -340,7 +340,7 @@ def _ago(item: dict[str, Any]) -> str:
 
 def _forget(session: Session, app: str) -> None:
     """Forget a rollout, unless it runs; say which it was."""
-    file = StateFile(state_folder(session.environment, session.context_name), app)
+    file = StateFile(state_folder(session.environment, *session.chosen), app)
     if app not in kept_apps(file.path.parent):
         raise WrongUsage(
             f"no rollout of {app!a} is unfinished in this context, on this machine",

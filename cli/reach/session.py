@@ -73,9 +73,9 @@ class Session:
         self._key_read: tuple[Context, str] | None = None
 
     @property
-    def context_name(self) -> str:
-        """Return the name of the context in use; WrongUsage if there is none."""
-        return self.file.chosen(self.wanted)[0]
+    def chosen(self) -> tuple[str, Context]:
+        """Return the name of the context in use, and the context; WrongUsage if there is none."""
+        return self.file.chosen(self.wanted)
 
     @property
     def rollcall(self) -> str:
@@ -89,7 +89,7 @@ class Session:
     @property
     def context(self) -> Context:
         """Return the context in use; WrongUsage if there is none."""
-        return self.file.chosen(self.wanted)[1]
+        return self.chosen[1]
 
     @asynccontextmanager
     async def registry(self, context: Context | None = None) -> AsyncIterator["RegistryClient"]:

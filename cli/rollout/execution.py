@@ -142,7 +142,7 @@ def _nothing_changed(session: Session) -> Iterator[None]:
 
 
 def _state_file(session: Session, change: RolloutChange) -> StateFile:
-    return StateFile(state_folder(session.environment, session.context_name), change.app)
+    return StateFile(state_folder(session.environment, *session.chosen), change.app)
 
 
 async def _prepared(

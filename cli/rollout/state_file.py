@@ -1,6 +1,7 @@
 """The file in which a rollout is kept until each of its hosts is changed."""
 
 import fcntl
+import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ import msgspec
 
 from cli.errors import WrongUsage
 from cli.files import make_folder_of, write_private
+from cli.reach.contexts import Context
 from cli.rollout.model import REVISING, Rollout
 
 WAIT_SECONDS = 0.2
@@ -195,7 +197,11 @@ def kept_apps(folder: Path) -> list[str]:
     return sorted(path.name.removesuffix(".json") for path in folder.glob("*.json"))
 
 
-def state_folder(environment: Mapping[str, str], context: str) -> Path:
-    """Return the folder of the rollouts of a context: $XDG_STATE_HOME, else in the user's home."""
+def state_folder(environment: Mapping[str, str], name: str, context: Context) -> Path:
+    """Return the folder of the rollouts of a context: $XDG_STATE_HOME, else in the user's home.
+
+    A context may get another registry; rollouts go on only where they began.
+    """
     base = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "rollcall" / "rollouts" / context
+    digest = hashlib.sha256(context.registry.encode()).hexdigest()[:12]
+    return Path(base) / "rollcall" / "rollouts" / name / digest

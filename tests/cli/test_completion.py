@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.reach.contexts import ContextFile
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
@@ -85,8 +86,9 @@ async def test_commands_options_and_names_are_completed(
     kv = {"agent.url": "http://127.0.0.1:1", "rack": "r12", "row": "3"}
     await registry.post("web-1", labels, kv)
     await registry.post("db-1", ["service:db", "app:blog"])
+    chosen = ContextFile(completing.contexts).chosen("test")
     for app in ("shop", "api"):
-        file = StateFile(state_folder(completing.environment, "test"), app)
+        file = StateFile(state_folder(completing.environment, *chosen), app)
         change, hosts = RolloutChange(action="rebuild", app=app), [HostProgress(host="web-1")]
         with file.locked():
             file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))

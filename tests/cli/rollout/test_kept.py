@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.reach.contexts import ContextFile
 from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, kept_rollout, state_folder
 from tests.support.cli.command import Rollcall
@@ -20,7 +21,8 @@ MINUTES = 60
 
 def keep(rollcall: Rollcall, app: str, *, context: str = "test", minutes: int = 5) -> StateFile:
     """Keep a rollout whose first host is done and whose second has failed, so many minutes ago."""
-    file = StateFile(state_folder(rollcall.environment, context), app)
+    _, fields = ContextFile(rollcall.contexts).chosen("test")
+    file = StateFile(state_folder(rollcall.environment, context, fields), app)
     hosts = [
         HostProgress(host="web-0", is_touched=True, state="done", before=OLD, now=NEW),
         HostProgress(host="web-1", is_touched=True, state="failed", before=OLD, now=OLD),
@@ -106,6 +108,18 @@ async def test_one_is_forgotten_and_what_its_hosts_have_is_told(rollcall: Rollca
         " web-2 (not touched), web-3 (not touched)\n"
     )
     assert (shop.path.exists(), api.path.exists()) == (False, True)
+
+
+async def test_a_rollout_goes_on_at_no_other_registry(rollcall: Rollcall) -> None:
+    kept = keep(rollcall, "shop")
+    rollcall.use(registry="https://other.example.com")
+
+    listed = await rollcall("rollouts")
+    resumed = await rollcall("update", "shop", "--resume", "--yes")
+
+    assert "no rollout is unfinished" in listed.err
+    assert (resumed.status, kept.path.exists()) == (2, True)
+    assert "no rollout of this app to resume" in resumed.err
 
 
 @pytest.mark.parametrize("name", ["none", "../lab/shop"])

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from cli.reach.contexts import ContextFile
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
@@ -251,7 +252,8 @@ async def test_an_app_that_is_stopped_again_was_not_started(
     agents[0].answers["GET", "/v1/apps/shop"] = RECORD | {"state": "exited", "desired": "stopped"}
     agents[0].answers["PUT", "/v1/apps/shop/start"] = RECORD
     command = CommandLine(rollcall.contexts.parent)
-    file = StateFile(state_folder(command.environment, "test"), "shop")
+    chosen = ContextFile(rollcall.contexts).chosen("test")
+    file = StateFile(state_folder(command.environment, *chosen), "shop")
 
     with file.locked():
         one = [HostProgress(host="web-0")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
+from cli.reach.contexts import Context
 from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.runner import HostFailed, NotBegun, Runner
 from cli.rollout.state_file import StateFile, state_folder
@@ -237,5 +238,10 @@ def test_a_file_that_holds_no_rollout_is_refused_and_kept(tmp_path: Path) -> Non
 
 
 def test_each_context_has_a_folder_of_its_own() -> None:
-    assert state_folder({"XDG_STATE_HOME": "/s"}, "lab") == Path("/s/rollcall/rollouts/lab")
-    assert state_folder({}, "lab") == Path.home() / ".local/state/rollcall/rollouts/lab"
+    lab, other = (Context(registry=f"https://{each}.example.com") for each in ("lab", "other"))
+    folder = state_folder({"XDG_STATE_HOME": "/s"}, "lab", lab)
+
+    assert folder.parent == Path("/s/rollcall/rollouts/lab")
+    assert folder != state_folder({"XDG_STATE_HOME": "/s"}, "lab", other)
+    home = Path.home() / ".local/state/rollcall/rollouts/lab"
+    assert state_folder({}, "lab", lab).parent == home

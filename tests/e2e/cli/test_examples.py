@@ -12,6 +12,7 @@ import docker
 import docker.errors
 import pytest
 
+from cli.reach.contexts import ContextFile, context_path
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from dev.waiting import until
@@ -181,7 +182,8 @@ def test_each_does_what_the_help_says(
 
 def keep_rollout(environment: Mapping[str, str]) -> None:
     """Keep a rollout of the app that is not done."""
-    file = StateFile(state_folder(environment, "default"), "shop")
+    chosen = ContextFile(context_path(environment)).chosen("default")
+    file = StateFile(state_folder(environment, *chosen), "shop")
     change, hosts = RolloutChange(action="rebuild", app="shop"), [HostProgress(host="web-1")]
     with file.locked():
         file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))

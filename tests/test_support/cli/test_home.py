@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cli.reach.contexts import context_path
+from cli.reach.contexts import Context, context_path
 from cli.rollout.state_file import state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.cli.process import CommandLine
@@ -11,9 +11,10 @@ from tests.support.pages import Page
 
 
 def test_the_command_keeps_all_in_the_folder_of_the_test(tmp_path: Path) -> None:
+    context = Context(registry="https://lab.example.com")
     for command in (Rollcall(tmp_path), CommandLine(tmp_path)):
         assert context_path(command.environment).is_relative_to(tmp_path)
-        assert state_folder(command.environment, "lab").is_relative_to(tmp_path)
+        assert state_folder(command.environment, "lab", context).is_relative_to(tmp_path)
         assert command.environment["HOME"] == str(tmp_path)
 
 
