@@ -1,11 +1,19 @@
 """`app backup` and `app restore`: the files of an app's volumes, out and in."""
 
 import asyncio
+import fcntl
 import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,24 +75,41 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
     if file.exists():
         raise WrongUsage(f"{file} exists already, and is left as it is")
     part = file.with_name(f"{file.name}.part")
-    try:
-        # The data of an app may hold secrets.
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise WrongUsage(f"{part} cannot be made: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as tar:
+    with _locked(part) as tar:
+        try:
             yield tar
             tar.flush()
             os.fsync(tar.fileno())
-        _rename(part, file)
-    except FileExistsError as error:
-        raise WrongUsage(f"{file} exists already, and is left as it is") from error
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
+            _rename(part, file)
+        except FileExistsError as error:
+            raise WrongUsage(f"{file} exists already, and is left as it is") from error
+        except OSError as error:
+            raise CommandError(f"{file} cannot be written: {error.strerror}") from error
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+
+
+def _locked(part: Path) -> BinaryIO:
+    """Return an empty file that no other backup writes; one that was killed may have left it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with ExitStack() as closing:
+        try:
+            tar = closing.enter_context(os.fdopen(os.open(part, flags, 0o600), "wb"))
+        except OSError as error:
+            raise WrongUsage(f"{part} cannot be made: {error.strerror}") from error
+        found = os.fstat(tar.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+            raise WrongUsage(f"{part} is not a file that a backup left; remove it")
+        with suppress(OSError):
+            fcntl.flock(tar, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The other backup may have given the file its name meanwhile: then it is whole.
+            if os.path.samestat(found, part.lstat()):
+                os.fchmod(tar.fileno(), 0o600)  # the data of an app may hold secrets
+                tar.truncate()
+                closing.pop_all()
+                return tar
+    raise WrongUsage(f"another backup writes {part}; wait for its end")
 
 
 def _rename(part: Path, file: Path) -> None:

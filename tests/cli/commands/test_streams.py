@@ -1,6 +1,7 @@
 """Logs and backups: what agents send in pieces."""
 
 import asyncio
+import fcntl
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -41,6 +42,41 @@ async def test_a_backup_that_breaks_off_leaves_no_file(
 
     assert ran.status == 3, ran
     assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
+
+
+async def send_data(_: web.Request) -> web.StreamResponse:
+    return web.Response(body=b"the tar")
+
+
+async def test_a_backup_that_was_killed_is_no_obstacle_to_the_next(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    agent.answers["GET", f"{SHOP}/data"] = send_data
+    (tmp_path / "shop.tar.part").write_bytes(b"more than the whole tar")
+
+    ran = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "shop.tar"))
+
+    assert ran.status == 0, ran
+    tar = tmp_path / "shop.tar"
+    assert (tar.read_bytes(), stat.S_IMODE(tar.stat().st_mode)) == (b"the tar", 0o600)
+    assert "shop.tar.part" not in files(tmp_path)
+
+
+async def test_a_backup_beside_another_one_to_the_same_file_is_rejected(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    agent.answers["GET", f"{SHOP}/data"] = send_data
+    part, link = tmp_path / "shop.tar.part", tmp_path / "other.tar.part"
+    link.symlink_to(part)
+    with part.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        beside = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "shop.tar"))
+    linked = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "other.tar"))
+
+    assert (beside.status, linked.status) == (2, 2)
+    assert "another backup writes" in beside.err
+    assert "cannot be made" in linked.err
+    assert {part.name, link.name} < files(tmp_path)
 
 
 async def test_a_tar_that_cannot_be_read_is_not_sent(
