@@ -200,6 +200,7 @@ LOOKING = {
     ),
     "events": "List what happened to an app, the oldest first.",
 }
+SHELL = {"shell": "Open a shell in the container of an app, by ssh to its host."}
 CHANGES = {
     "create": "Create an app, and wait until it runs.",
     "update": (
@@ -219,8 +220,13 @@ DATA = {
     "restore": "Put the files of a tar in place of those of a stopped app, whole or not at all.",
 }
 OF_AN_APP = {
-    name: Entry(f"cli.commands.{module}", summary, changes=module != "apps")
-    for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
+    name: Entry(f"cli.commands.{module}", summary, changes=summaries is not LOOKING)
+    for module, summaries in (
+        ("apps", LOOKING),
+        ("apps", SHELL),
+        ("changes", CHANGES),
+        ("data", DATA),
+    )
     for name, summary in summaries.items()
 }
 
@@ -247,6 +253,7 @@ APP = LazyGroup(
         **dict.fromkeys(("list", "ls"), "rollcall apps"),
         **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete --help"),
         **dict.fromkeys(("get", "inspect", "status"), "rollcall app show --help"),
+        **dict.fromkeys(("attach", "exec", "ssh"), "rollcall app shell --help"),
         "top": "rollcall app stats --help",
         **dict.fromkeys(("add", "deploy", "run"), "rollcall app create --help"),
         "apply": "rollcall apply --help",
@@ -326,7 +333,7 @@ COMMANDS: dict[str, Entry | click.Command] = {
 ELSEWHERE = {
     **{
         name: f"rollcall app {name} --help"
-        for name in (*LOOKING, *CHANGES, *DATA)
+        for name in (*LOOKING, *SHELL, *CHANGES, *DATA)
         if name not in COMMANDS
     },
     **dict.fromkeys(("get", "hosts", "list", "ls"), "rollcall nodes"),

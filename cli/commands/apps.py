@@ -1,6 +1,9 @@
 """`apps` and the commands of `app` that look: all hosts at once, or one app."""
 
 import asyncio
+import os
+import shlex
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -9,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agent.client.answers import Record
-from cli.errors import DONE, FAILED
+from cli.errors import DONE, FAILED, CommandError
 from cli.options import app_argument, filter_options, hosts_argument
 from cli.output.output import Format
+from cli.output.program import typed
 from cli.output.text import Whole, age, counted, duration_seconds, size, to_seconds, visible
 from cli.reach.choice import (
     AppName,
@@ -22,11 +26,12 @@ from cli.reach.choice import (
     found_nothing,
     selected,
 )
+from cli.reach.contexts import HOSTNAME
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
-from cli.run import FormCommand, session_of
-from registry.message import Node
+from cli.run import FormCommand, HelpfulCommand, session_of
+from registry.message import Node, normalise_hostname
 
 if TYPE_CHECKING:
     from agent.client.client import AgentClient
@@ -341,3 +346,52 @@ def events(ctx: click.Context, *, app: str) -> None:
         name="id",
         empty="nothing has happened to it",
     )
+
+
+@click.command(cls=HelpfulCommand)
+@app_argument
+@click.argument("command", nargs=-1, metavar="[-- COMMAND]...", help="What runs; sh by default.")
+@click.option("--print", "is_printed", is_flag=True, help="Only print the line that it would run.")
+@click.pass_context
+def shell(ctx: click.Context, *, app: str, command: tuple[str, ...], is_printed: bool) -> None:
+    """Open a shell in the container of an app, by ssh to its host.
+
+    There, your user has to be allowed to use docker. The exit status is that of the command.
+    `rollcall context set --ssh admin@{hostname}` says as whom to log in, and where.
+
+    Examples:
+        rollcall app shell web-1/shop
+
+        rollcall app shell web-1/shop -- ls /
+
+        rollcall app shell web-1/shop --print
+
+    """
+    session, named = session_of(ctx), app_name(app)
+    record = _asked(session, named, lambda agent: agent.app(named.name))
+    if record["state"] != "running" or record["container_id"] is None:
+        raise CommandError(
+            f"{named} does not run: it is {record['state']}",
+            hint=typed(f"{session.rollcall} app show", str(named)),
+        )
+    destination = session.context.ssh or HOSTNAME
+    # Without a terminal here, ssh would get none there, and docker refuses to make one.
+    has_terminal = is_printed or sys.stdin.isatty()
+    line = [
+        *("ssh", "-t" if has_terminal else "-T", "--"),
+        destination.replace(HOSTNAME, normalise_hostname(named.host)),
+        shlex.join(
+            [
+                *("docker", "exec", "-it" if has_terminal else "-i"),
+                *(record["container_id"], *(command or ("sh",))),
+            ]
+        ),
+    ]
+    if is_printed:
+        session.output.lines([shlex.join(line)])
+        return
+    try:
+        os.execvp(line[0], line)  # noqa: S606
+    except OSError as error:
+        hint = typed(f"{session.rollcall} app shell --print", str(named))
+        raise CommandError(f"ssh cannot be run: {error.strerror}", hint=hint) from error

@@ -26,7 +26,7 @@ from cli.reach.advice import (
     check_url,
     failed_login,
 )
-from cli.reach.contexts import AGENT_KEYS, Context, Contexts, agent_keys_fault
+from cli.reach.contexts import AGENT_KEYS, HOSTNAME, Context, Contexts, agent_keys_fault
 from cli.reach.keys import VARIABLE, checked_key, derived_agent_key, key_source
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
@@ -70,6 +70,11 @@ access_options = together(
         "--agent-key",
         type=click.Choice(["same"]),
         help="Agents get the key of the registry; it and they are at loopback addresses.",
+    ),
+    click.option(
+        "--ssh",
+        metavar="DESTINATION",
+        help="What ssh connects to for `app shell`, such as admin@{hostname}.",
     ),
     click.option(
         "--allow-plain",
@@ -143,6 +148,8 @@ def _access_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         name: str(given.absolute()) if isinstance(given, Path) else given
         for name, given in options.items()
     }
+    if HOSTNAME not in (fields["ssh"] or HOSTNAME):
+        raise WrongUsage(f"--ssh has no {HOSTNAME} in it: each host has its own")
     fault = agent_keys_fault(**{name: fields[name] for name in AGENT_KEYS})
     if fault is not None:
         raise WrongUsage(

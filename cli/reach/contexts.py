@@ -36,6 +36,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             its host.
         agent_key: ``same`` if agents get the key of the registry, at loopback addresses alone.
         allow_plain: addresses and networks that a key may be sent to without TLS.
+        ssh: what ssh connects to, in which ``{hostname}`` stands for a host; None for its hostname.
 
     At most one of the three names the key of agents; without any, no agent is contacted.
 
@@ -51,12 +52,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     agent_key_file: str | None = None
     agent_key: Literal["same"] | None = None
     allow_plain: list[str] = msgspec.field(default_factory=list)
+    ssh: str | None = None
 
     def __post_init__(self) -> None:
         """Reject wrong fields; msgspec turns the ValueError into its ValidationError."""
         fault = agent_keys_fault(**{each: getattr(self, each) for each in AGENT_KEYS})
         if fault is not None:
             raise ValueError(fault)
+        if self.ssh is not None and HOSTNAME not in self.ssh:
+            raise ValueError(f"ssh has no {HOSTNAME} in it")
         for text in self.allow_plain:
             ipaddress.ip_network(text, strict=False)
 

@@ -12,7 +12,7 @@ import docker
 import docker.errors
 import pytest
 
-from cli.reach.contexts import ContextFile, context_path
+from cli.reach.contexts import Context
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile, state_folder
 from dev.waiting import until
@@ -33,6 +33,7 @@ FILES = {
     "upstreams.j2": "{% for node in nodes %}server {{ node.hostname }};\n{% endfor %}",
     "password.txt": "a good password",
     "bin/systemctl": "#!/bin/sh\necho $* > reloaded\n",
+    "bin/ssh": '#!/bin/sh\nexec sh -c "$4"\n',
 }
 # It has a page for the check, a line in its log, and a place for passwords.
 SHOP = """\
@@ -75,6 +76,9 @@ OUTCOMES = {
     "app logs web-1/shop -n": "hello",
     "app logs web-1/shop --since": "hello",
     "app logs web-1/shop --follow": "hello",
+    "app shell web-1/shop": "",
+    "app shell web-1/shop -- ls /": "www",
+    "app shell web-1/shop --print": "docker exec -it",
     "app password": "web-1/shop",
     "app backup web-1/shop shop.tar": "shop.tar",
     "app backup web-1/shop -": "in the pipe",
@@ -100,7 +104,8 @@ def folder(tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "bin" / "systemctl").chmod(0o755)
+    for program in (tmp_path / "bin").iterdir():
+        program.chmod(0o755)
     return tmp_path
 
 
@@ -153,11 +158,11 @@ def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str
 
 @pytest.mark.usefixtures("shop")
 def test_each_does_what_the_help_says(
-    registries: dict[str, str], folder: Path, rollcall: CommandLine
+    registries: dict[str, str], folder: Path, rollcall: CommandLine, engine_url: str
 ) -> None:
     programs = f"{folder / 'bin'}:{rollcall.program.parent}:{os.environ['PATH']}"
-    environment = {**rollcall.environment, "PATH": programs}
-    keep_rollout(environment)
+    environment = {**rollcall.environment, "PATH": programs, "DOCKER_HOST": engine_url}
+    keep_rollout(environment, registries[PLAIN])
     left = examples()
 
     for beginning, outcome in OUTCOMES.items():
@@ -180,10 +185,9 @@ def test_each_does_what_the_help_says(
     assert rollcall.json("apps", "web-1") == []
 
 
-def keep_rollout(environment: Mapping[str, str]) -> None:
+def keep_rollout(environment: Mapping[str, str], registry: str) -> None:
     """Keep a rollout of the app that is not done."""
-    chosen = ContextFile(context_path(environment)).chosen("default")
-    file = StateFile(state_folder(environment, *chosen), "shop")
+    file = StateFile(state_folder(environment, "default", Context(registry=registry)), "shop")
     change, hosts = RolloutChange(action="rebuild", app="shop"), [HostProgress(host="web-1")]
     with file.locked():
         file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
