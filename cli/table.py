@@ -254,7 +254,7 @@ APP = LazyGroup(
         **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete --help"),
         **dict.fromkeys(("get", "inspect", "status"), "rollcall app show --help"),
         **dict.fromkeys(("attach", "exec", "ssh"), "rollcall app shell --help"),
-        "top": "rollcall app stats --help",
+        "top": "rollcall top",
         **dict.fromkeys(("add", "deploy", "run"), "rollcall app create --help"),
         "apply": "rollcall apply --help",
     },
@@ -303,6 +303,7 @@ OF_HOSTS = {
             " A host that does not answer is a row, too."
         )
     },
+    "top": {"top": "Show the CPU and memory that the apps of all hosts use, beside their limits."},
     "rollouts": {
         **ROLLOUTS,
         "rollouts": "List the unfinished rollouts of the context, and how to go on with each.",
@@ -339,7 +340,6 @@ ELSEWHERE = {
     **dict.fromkeys(("get", "hosts", "list", "ls"), "rollcall nodes"),
     **dict.fromkeys(("explain", "host"), "rollcall node --help"),
     "status": "rollcall doctor",
-    "top": "rollcall app stats --help",
     **dict.fromkeys(("deregister", "unregister"), "rollcall forget --help"),
     "logout": "rollcall context remove --help",
     **dict.fromkeys(("remove", "rm"), "rollcall app delete --help"),

@@ -80,6 +80,21 @@ class Process(msgspec.Struct):
     elapsed_seconds: float
 
 
+class AppUsage(msgspec.Struct):
+    """What one app has used, the oldest value first."""
+
+    name: AppName
+    cpu_percent: list[float | None]
+    memory_bytes: list[int | None]
+
+
+class Usage(msgspec.Struct):
+    """What all apps have used, and when the last values were measured, in Unix seconds."""
+
+    until: int | None
+    apps: list[AppUsage]
+
+
 class Message(msgspec.Struct):
     """A message."""
 

@@ -20,6 +20,7 @@ from agent.client.answers import (
     Record,
     Revision,
     Stats,
+    Usage,
     decoded,
 )
 from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
@@ -118,6 +119,11 @@ class AgentClient(DaemonClient):
     async def stats(self, name: str) -> dict[str, float | None]:
         """Return what an app uses, by name; None where the engine does not know it."""
         found: dict[str, float | None] = await self._read(f"{_path(name)}/stats", Stats)
+        return found
+
+    async def usage(self) -> Record:
+        """Return what all apps have used over the last hour, as the API has it."""
+        found: Record = await self._read("/v1/usage", Usage)
         return found
 
     async def create(self, fields: Mapping[str, Any], *, dry_run: bool = False) -> Record:

@@ -24,12 +24,11 @@ from cli.reach.choice import (
     app_name,
     ask_all,
     found_nothing,
-    selected,
+    selected_agents,
 )
 from cli.reach.contexts import HOSTNAME
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
-from cli.reach.trust import AGENT_URL
 from cli.run import FormCommand, HelpfulCommand, session_of
 from registry.message import Node, normalise_hostname
 
@@ -121,17 +120,12 @@ def _count(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 async def _all_apps(session: Session, choice: HostChoice) -> list[dict[str, Any]]:
-    # A host that is named is a row even if it has no agent; its row says so.
-    nodes = [
-        node for node in await selected(session, choice) if choice.hosts or AGENT_URL in node.kv
-    ]
-
     async def ask(node: Node) -> list[dict[str, Any]]:
         async with session.agent(node) as agent:
             return await agent.apps()
 
     items: list[dict[str, Any]] = []
-    for each in await ask_all(nodes, ask):
+    for each in await ask_all(await selected_agents(session, choice), ask):
         host = each.node.hostname
         if each.value is None:
             items.append({"app": f"{host}/", "host": host, "error": each.error})

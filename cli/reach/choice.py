@@ -108,6 +108,12 @@ async def selected(
     return [known[name] for name in names] if names else found
 
 
+async def selected_agents(session: Session, choice: HostChoice) -> list[AddressedNode]:
+    """Return the nodes that are selected and report an agent; one that is named in any case."""
+    found = await selected(session, choice)
+    return found if choice.hosts else [node for node in found if AGENT_URL in node.kv]
+
+
 def found_nothing(session: Session, error: LabelUnknown, *, named: Sequence[str]) -> None:
     """Print that a filter has found nothing, which is no failure; LabelUnknown for ``named`` hosts.
 
