@@ -274,9 +274,11 @@ READ_ONLY = {
 def test_no_guess_changes_anything(tmp_path: Path) -> None:
     """Each name of a command with a letter less, and two swapped, in each group."""
     rollcall = Rollcall(tmp_path)
-    for name, _ in commands(command_line()):
+    names = [name for name, _ in commands(command_line())]
+    for name in names:
         *before, word = name.split()[1:]
-        for typo in {word[1:], word[:-1], word[1] + word[0] + word[2:]} - {word, ""}:
+        typos = {word[1:], word[:-1], word[1] + word[0] + word[2:]} - {word, ""}
+        for typo in (each for each in typos if " ".join(["rollcall", *before, each]) not in names):
             for step in steps(rollcall.run(*before, typo, "web-1", "web-2").err):
                 words = step.split()
                 is_read = words[1] in READ_ONLY or words[2:3] in (["list"], ["show"], ["logs"])
