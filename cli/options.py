@@ -72,6 +72,26 @@ label_option = click.option(
     help="Only nodes with this label, such as service:web; may be repeated.",
     shell_complete=completed("labels"),
 )
+
+
+def log_options(*, tail: str) -> Callable[[Function], Function]:
+    """Return the options of logs; without `--tail`, so many lines are printed."""
+    return together(
+        click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C."),
+        click.option(
+            "--tail",
+            "-n",
+            default=tail,
+            show_default=True,
+            help="So many lines of what there is, or all.",
+        ),
+        click.option(
+            "--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339."
+        ),
+        click.option("--timestamps", "-t", is_flag=True, help="The time before each line, in UTC."),
+    )
+
+
 filter_options = together(
     label_option,
     click.option(

@@ -303,6 +303,7 @@ OF_HOSTS = {
             " A host that does not answer is a row, too."
         )
     },
+    "logs": {"logs": "Print the log of an app on all hosts that have it, or on some of them."},
     "top": {"top": "Show the CPU and memory that the apps of all hosts use, beside their limits."},
     "rollouts": {
         **ROLLOUTS,
@@ -351,7 +352,7 @@ ELSEWHERE = {
 
 def mistaken(command: str, arguments: Sequence[str]) -> str | None:
     """Return what is wrong where a command of a fleet gets HOST/NAME, with what was meant."""
-    if command not in ROLLOUTS or not arguments:
+    if command not in (*ROLLOUTS, "logs") or not arguments:
         return None
     found = HOST_AND_NAME.fullmatch(arguments[0])
     if found is None:

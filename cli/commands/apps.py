@@ -4,16 +4,14 @@ import asyncio
 import os
 import shlex
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from agent.client.answers import Record
 from cli.errors import DONE, FAILED, CommandError
-from cli.options import app_argument, filter_options, hosts_argument
+from cli.options import app_argument, filter_options, hosts_argument, log_options
 from cli.output.output import Format
 from cli.output.program import typed
 from cli.output.text import Whole, age, counted, duration_seconds, size, to_seconds, visible
@@ -27,6 +25,7 @@ from cli.reach.choice import (
     selected_agents,
 )
 from cli.reach.contexts import HOSTNAME
+from cli.reach.logs import log_lines
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
 from cli.run import FormCommand, HelpfulCommand, session_of
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from agent.client.client import AgentClient
 
 
-# A longer line of a log is printed as several.
-MAX_LINE_BYTES = 1024 * 1024
 # What an item says of its host. An agent's record has no such fields.
 OUR_FIELDS = ("app", "host", "error")
 # Some of an agent's record, also where no agent answers.
@@ -180,12 +177,7 @@ def show(ctx: click.Context, *, app: str) -> None:
 
 @click.command(cls=FormCommand)
 @app_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
-@click.option(
-    "--tail", "-n", default="100", show_default=True, help="So many lines of what there is, or all."
-)
-@click.option("--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339.")
-@click.option("--timestamps", "-t", is_flag=True, help="The time before each line, in UTC.")
+@log_options(tail="100")
 @click.pass_context
 def logs(
     ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | None, timestamps: bool
@@ -201,32 +193,19 @@ def logs(
 
     """
     session, named = session_of(ctx), app_name(app)
-    seconds = duration_seconds(since)
 
     async def read() -> bool:
-        pending, is_empty = b"", True
-        async with AsyncExitStack() as stack:
-            agent = await stack.enter_async_context(agent_of(session, named))
-            began = since
-            if seconds is not None:  # by the clock of its host
-                await agent.app(named.name)
-                now = time.time() + (agent.clock_offset_seconds or 0)
-                began = f"{now - seconds:.0f}"
-            pieces = await stack.enter_async_context(
-                agent.logs(named.name, tail=tail, since=began, follow=follow, timestamps=timestamps)
-            )
-            async for piece in pieces:
-                is_empty = is_empty and not piece
-                *lines, pending = (pending + piece).split(b"\n")
-                if len(pending) > MAX_LINE_BYTES:
-                    lines, pending = [*lines, pending], b""
+        is_empty = True
+        async with agent_of(session, named) as agent:
+            async for lines in log_lines(
+                agent, named.name, tail=tail, since=since, follow=follow, timestamps=timestamps
+            ):
+                is_empty = is_empty and not lines
                 session.output.log(line.decode("utf-8", "replace") for line in lines)
-        if pending:
-            session.output.log([pending.decode("utf-8", "replace")])
         return is_empty
 
     if asyncio.run(read()) and tail != "0":
-        window = f"since {since}" if seconds is None else f"in the last {since}"
+        window = f"since {since}" if duration_seconds(since) is None else f"in the last {since}"
         written = "nothing yet" if since is None else f"nothing {window}"
         session.output.note(f"the container of {named} has written {written}")
 

@@ -144,15 +144,18 @@ def _normalised(hosts: Sequence[str]) -> list[str]:
 
 
 async def ask_all(
-    nodes: Sequence[Node], ask: Callable[[Node], Awaitable[T]]
+    nodes: Sequence[Node],
+    ask: Callable[[Node], Awaitable[T]],
+    *,
+    at_once: int = MAX_AT_ONCE,
 ) -> list[HostAnswer[T]]:
-    """Ask a bounded number of nodes at a time; return an outcome for each, in order.
+    """Ask so many nodes at a time; return an outcome for each, in order.
 
     Raises:
         WrongUsage: the context cannot be used, whichever host is asked.
 
     """
-    limit = asyncio.Semaphore(MAX_AT_ONCE)
+    limit = asyncio.Semaphore(at_once)
 
     async def one(node: Node) -> HostAnswer[T]:
         async with limit:

@@ -181,8 +181,7 @@ def started(*arguments: str, environment: Mapping[str, str] | None = None) -> tu
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("logs", "rollcall app logs --help"),
-        ("logs web-1/shop --tail 5", "rollcall app logs web-1/shop --tail 5"),
+        ("stats web-1/shop", "rollcall app stats web-1/shop"),
         ("delete web-1/shop --yes", "rollcall app delete --help"),
         ("delete web-1/shop --dry-run", "rollcall app delete web-1/shop --dry-run"),
         ("history", "rollcall app history --help"),
@@ -231,7 +230,9 @@ def test_a_command_that_is_mistyped_is_named(tmp_path: Path, typed: str, meant: 
     assert f"\n  next: {meant}\n" in ran.err
 
 
-@pytest.mark.parametrize("command", ["rebuild", "update", "start", "stop", "restart", "rollback"])
+@pytest.mark.parametrize(
+    "command", ["rebuild", "update", "start", "stop", "restart", "rollback", "logs"]
+)
 def test_an_app_on_a_host_is_none_of_a_fleet(tmp_path: Path, command: str) -> None:
     known = dict(commands(command_line()))
     ran = Rollcall(tmp_path).run(command, "web-1/shop")
@@ -265,6 +266,7 @@ READ_ONLY = {
     "doctor",
     "apps",
     "top",
+    "logs",
     "rollouts",
     "diff",
     "agent-key",

@@ -75,6 +75,9 @@ OUTCOMES = {
     "app update web-1/shop --memory": "web-1/shop",
     "app update web-1/shop --env": "web-1/shop",
     "app rollback": "nothing was changed",
+    "logs shop -n": "web-1 | hello",
+    "logs shop web-1 web-2": "web-2: there is no app",
+    "logs shop --label": "web-1 | hello",
     "app logs web-1/shop -n": "hello",
     "app logs web-1/shop --since": "hello",
     "app logs web-1/shop --follow": "hello",
@@ -174,8 +177,8 @@ def test_each_does_what_the_help_says(
         for url, real in registries.items():
             command = command.replace(url, real)
         status, said = run(command, folder, environment, until_said=outcome)
-        # `diff` has found a difference.
-        assert status == int(beginning == "diff"), (example, said)
+        # `diff` has found a difference, and web-2 has no such app.
+        assert status == int(beginning in ("diff", "logs shop web-1 web-2")), (example, said)
         assert outcome in said, (example, said)
         # The agents of the other hosts report each second.
         assert beginning != "nodes --stale" or "fresh" not in said

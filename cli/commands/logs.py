@@ -1,0 +1,168 @@
+"""`logs`: what an app writes on all of its hosts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from agent.client.errors import AgentError, AgentRefused
+from cli.errors import DONE, FAILED, CommandError, WrongUsage
+from cli.options import filter_options, log_options
+from cli.output.output import Format
+from cli.reach.choice import MAX_AT_ONCE, HostChoice, ask_all, selected_agents
+from cli.reach.logs import LogPlace, log_lines, time_and_line
+from cli.reach.session import Session
+from cli.run import FormCommand, session_of
+from cli.table import completed
+from registry.message import Node
+
+if TYPE_CHECKING:
+    from agent.client.client import AgentClient
+
+MAX_FOLLOWED = 100
+MAX_TRIES = 3
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
+# The app has no container at this moment, or the engine or what is before the agent is away.
+PASSING = (
+    HTTPStatus.CONFLICT,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+# What an app is between two of its containers, or two runs of one.
+GOES_ON = frozenset(
+    {"running", "restarting", "pulling", "creating", "created", "rebuilding", "updating", "paused"}
+)
+
+
+@click.command(cls=FormCommand)
+@click.argument("name", metavar="NAME", help="The app.", shell_complete=completed("app_names"))
+@click.argument(
+    "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=completed("hosts")
+)
+@filter_options
+@log_options(tail="20")
+@click.pass_context
+def logs(
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    follow: bool,
+    tail: str,
+    since: str | None,
+    timestamps: bool,
+    **chosen: tuple[str, ...],
+) -> int:
+    """Print the log of an app on all hosts that have it, or on some of them.
+
+    Each line begins with its host. A host that fails is named on the standard error, and the others
+    go on. A connection that breaks is made again, and the log goes on where it was. With -o json,
+    each line is an object.
+
+    Examples:
+        rollcall logs shop -n 5
+
+        rollcall logs shop web-1 web-2 --since 10m
+
+        rollcall logs shop --label service:web --follow
+
+    """
+    session, choice = session_of(ctx), HostChoice(**chosen)
+    if not choice.hosts:
+        choice = replace(choice, labels=[*choice.labels, f"app:{name}"])
+    log = FleetLog(session, name, Window(tail, since, follow, timestamps))
+    return FAILED if asyncio.run(_read(session, choice, log)) else DONE
+
+
+async def _read(session: Session, choice: HostChoice, log: "FleetLog") -> bool:
+    """Read the logs of the chosen hosts; return whether one of them failed."""
+    nodes = await selected_agents(session, choice)
+    at_once = MAX_FOLLOWED if log.window.follow else MAX_AT_ONCE
+    if log.window.follow and len(nodes) > MAX_FOLLOWED:
+        raise WrongUsage(
+            f"{len(nodes)} hosts have the app, and at most {MAX_FOLLOWED} can be followed;"
+            " choose some of them by name or --label"
+        )
+    answers = await ask_all(nodes, log.read, at_once=at_once)
+    return any(each.error is not None for each in answers)
+
+
+class Window(NamedTuple):
+    """Which lines are printed, and how."""
+
+    tail: str
+    since: str | None
+    follow: bool
+    timestamps: bool
+
+
+class FleetLog:
+    """Prints the log of an app on several hosts, each line with its host."""
+
+    def __init__(self, session: Session, name: str, window: Window) -> None:
+        self._session = session
+        self._name = name
+        self.window = window
+
+    async def read(self, node: Node) -> None:
+        """Print the log of a host; AgentError, CommandError, which are printed, too."""
+        try:
+            await self._read(node)
+        except WrongUsage:
+            raise
+        except (AgentError, CommandError) as error:
+            self._session.output.note(f"{node.hostname}: {error}")
+            raise
+
+    async def _read(self, node: Node) -> None:
+        place, has_begun, tries, pause = LogPlace(), False, 0, FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                async with self._session.agent(node) as agent:
+                    async for lines in self._lines(agent, place):
+                        has_begun, tries, pause = True, 0, FIRST_PAUSE_SECONDS
+                        self._print(node.hostname, [each for each in lines if place.is_new(each)])
+                    if not (self.window.follow and await self._goes_on(agent)):
+                        return
+            except AgentError as error:
+                tries += 1
+                is_final = isinstance(error, AgentRefused) and error.status not in PASSING
+                is_last = tries > MAX_TRIES and not self.window.follow
+                if is_final or is_last or not has_begun:
+                    raise
+                if tries == MAX_TRIES:
+                    message = f"{node.hostname}: {error}; it is asked until it answers"
+                    self._session.output.note(message)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _lines(self, agent: "AgentClient", place: LogPlace) -> AsyncIterator[list[bytes]]:
+        """Return the lines behind the place, or those of the window where nothing was read yet."""
+        tail, since = self.window.tail, self.window.since
+        if place.since is not None:
+            tail, since = "all", place.since
+            place.resume()
+        return log_lines(
+            agent, self._name, tail=tail, since=since, follow=self.window.follow, timestamps=True
+        )
+
+    async def _goes_on(self, agent: "AgentClient") -> bool:
+        """Return whether an app whose log has ended writes on soon."""
+        record = await agent.app(self._name)
+        return record["desired"] == "running" and record["state"] in GOES_ON
+
+    def _print(self, host: str, lines: Sequence[bytes]) -> None:
+        output, found = self._session.output, map(time_and_line, lines)
+        if output.form in (Format.JSON, Format.YAML):
+            output.lines(
+                json.dumps({"host": host, "time": time, "line": line}) for time, line in found
+            )
+        elif self.window.timestamps:
+            output.log(f"{host} | {time} {line}" for time, line in found)
+        else:
+            output.log(f"{host} | {line}" for _, line in found)
