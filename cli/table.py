@@ -303,6 +303,7 @@ OF_HOSTS = {
             " A host that does not answer is a row, too."
         )
     },
+    "why": {"why": "Show in one screen how a host or an app is, and what happened before."},
     "logs": {"logs": "Print the log of an app on all hosts that have it, or on some of them."},
     "top": {"top": "Show the CPU and memory that the apps of all hosts use, beside their limits."},
     "rollouts": {

@@ -126,6 +126,11 @@ class AgentClient(DaemonClient):
         found: Record = await self._read("/v1/usage", Usage)
         return found
 
+    async def metrics(self) -> str:
+        """Return the metrics of the agent, as Prometheus gets them."""
+        async with asyncio.timeout(self._timeout_seconds), self._open("GET", "/metrics") as answer:
+            return (await self._whole(answer, MAX_ANSWER_BYTES)).decode("utf-8", "replace")
+
     async def create(self, fields: Mapping[str, Any], *, dry_run: bool = False) -> Record:
         """Create an app; return its record once it runs, or what a dry run tells."""
         return await self._change("POST", "/v1/apps", _json(fields), dry_run=dry_run)

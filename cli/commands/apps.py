@@ -14,7 +14,16 @@ from cli.errors import DONE, FAILED, CommandError
 from cli.options import app_argument, filter_options, hosts_argument, log_options
 from cli.output.output import Format
 from cli.output.program import typed
-from cli.output.text import Whole, age, counted, duration_seconds, size, to_seconds, visible
+from cli.output.text import (
+    Whole,
+    age,
+    changed_fields,
+    counted,
+    duration_seconds,
+    size,
+    to_seconds,
+    visible,
+)
 from cli.reach.choice import (
     AppName,
     HostChoice,
@@ -283,19 +292,13 @@ def _changes(session: Session, records: list[Record], key: str) -> list[Record]:
         records = [each | {key: output.time(each.get(key)), **_in_a_line(each)} for each in records]
     if output.form is not Format.TABLE:
         return records
-    return [each | {"changed": _told(each.get("changed"))} for each in records]
+    return [each | {"changed": changed_fields(each.get("changed"))} for each in records]
 
 
 def _in_a_line(record: Record) -> Record:
     """Return the message of a record with the lines that an app wrote beside each other."""
     message = record.get("message")
     return {"message": " | ".join(message.splitlines())} if isinstance(message, str) else {}
-
-
-def _told(changed: Any) -> Any:
-    if not isinstance(changed, list) or "image" not in changed:
-        return changed
-    return [name for name in changed if name != "image_id"]
 
 
 @click.command(cls=FormCommand)

@@ -457,12 +457,9 @@ def _sick_apps(
         if is_lost or sick:
             where = f"{hostname}/{app['name']}"
             message = f": {app['message'][:MESSAGE_CHARS]}" if app["message"] else ""
-            # Without a container, there is no log.
-            steps = ("show",) if is_lost else ("show", "logs")
-            program = f"{session.rollcall} app"
-            following = "\n".join(typed(f"{program} {step}", where) for step in steps)
             state = app["state"] if is_lost else sick
-            yield Finding("error", "apps", f"{where} is {state}{message}", following)
+            step = typed(f"{session.rollcall} why", where)
+            yield Finding("error", "apps", f"{where} is {state}{message}", step)
 
 
 def _sickness(app: Record) -> str | None:

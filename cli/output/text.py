@@ -87,6 +87,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def changed_fields(changed: Any) -> Any:
+    """Return the names of changed fields without `image_id`, where `image` stands for it."""
+    if not isinstance(changed, list) or "image" not in changed:
+        return changed
+    return [name for name in changed if name != "image_id"]
+
+
 def is_empty(value: Any) -> bool:
     """Return whether a cell of a table has no value."""
     return value is None or value == []

@@ -267,6 +267,7 @@ READ_ONLY = {
     "apps",
     "top",
     "logs",
+    "why",
     "rollouts",
     "diff",
     "agent-key",

@@ -9,7 +9,7 @@ CHECKS = {
     "Log in": ["test -s var/contexts.yml", "fails rollcall --context lab nodes"],
     "Apps": [
         'rollcall apps -o name | grep -qx "$host/shop"',
-        *("", "", "", "", "", ""),
+        *("", "", "", "", "", "", ""),
         'test -z "$(rollcall apps -o name)"',
     ],
     "Completion and the manual page": ["grep -q '^rollcall app create' var/rollcall.1"],

@@ -64,6 +64,8 @@ OUTCOMES = {
     "app label web-1/shop prometheus:shop --remove": "web-1/shop",
     "apps --label": "shop:1.4",
     "apps web-1 web-2 -o json": '"memory": 256',
+    "why web-1": "1 app, all well",
+    "why web-1/shop": "running, unchecked",
     "top": "web-1/shop",
     "top --label": "256.0 MiB",
     "rollouts": "rollcall rebuild shop --resume",
