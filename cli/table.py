@@ -296,6 +296,7 @@ OF_HOSTS = {
     "render": {
         "render": "Write a file from the nodes, such as the list of a load balancer, by a template."
     },
+    "inventory": {"inventory": "Print the nodes as an inventory of Ansible."},
     "doctor": {"doctor": "Ask the registry and all hosts what is wrong."},
     "apps": {
         "apps": (

@@ -268,6 +268,7 @@ READ_ONLY = {
     "top",
     "logs",
     "why",
+    "inventory",
     "rollouts",
     "diff",
     "agent-key",

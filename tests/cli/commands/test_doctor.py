@@ -317,7 +317,6 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     refused = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1
-    app = "rollcall --context test app"
     assert found(ran, "apps") == [
         ("error", "web-1/loops is crashing: it ended with 1"),
         ("error", "web-1/paused is paused"),
@@ -329,10 +328,8 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     ]
     steps = [each["next"] for each in msgspec.json.decode(ran.out) if each["check"] == "apps"]
     assert steps == [
-        [f"{app} show web-1/loops", f"{app} logs web-1/loops"],
-        [f"{app} show web-1/paused", f"{app} logs web-1/paused"],
-        [f"{app} show web-1/dead", f"{app} logs web-1/dead"],
-        [f"{app} show web-1/gone"],
+        [f"rollcall --context test why web-1/{name}"]
+        for name in ("loops", "paused", "dead", "gone")
     ]
     reason = "web-1: its apps cannot be looked at: there is no such app"
     assert found(refused, "apps") == [("error", reason)]

@@ -64,6 +64,8 @@ OUTCOMES = {
     "app label web-1/shop prometheus:shop --remove": "web-1/shop",
     "apps --label": "shop:1.4",
     "apps web-1 web-2 -o json": '"memory": 256',
+    "inventory --list": '"rollcall_app_shop": {"hosts": ["web-1"]}',
+    "inventory --host web-1": "rollcall_labels",
     "why web-1": "1 app, all well",
     "why web-1/shop": "running, unchecked",
     "top": "web-1/shop",
