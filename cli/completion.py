@@ -11,11 +11,11 @@ from agent.client.errors import AgentError
 from cli.errors import CommandError
 from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.text import is_harmless
-from cli.reach.contexts import ContextFile, context_path
+from cli.reach.contexts import ContextFile, context_path, state_folder
 from cli.reach.keys import VARIABLE, key_printed_by
 from cli.reach.session import Session, import_aiohttp
 from cli.reach.trust import AGENT_URL
-from cli.rollout.state_file import kept_apps, state_folder
+from cli.rollout.state_file import kept_apps
 from registry.client.errors import RegistryError
 
 SECONDS = 2
@@ -105,5 +105,7 @@ ASKED: dict[str, Callable[[Session, str], Awaitable[Iterable[str]]]] = {
 # What this machine keeps, by the file of contexts and the context that was given.
 KEPT: dict[str, Callable[[ContextFile, str | None], Iterable[str]]] = {
     "contexts": lambda file, _: file.load().contexts,
-    "rollouts": lambda file, name: kept_apps(state_folder(os.environ, *file.chosen(name))),
+    "rollouts": lambda file, name: kept_apps(
+        state_folder("rollouts", os.environ, *file.chosen(name))
+    ),
 }

@@ -31,7 +31,7 @@ def read_fields(
         raise WrongUsage("only one of --file and --env-file can be the standard input")
     fields = {} if file is None else _mapping(file)
     if env_file is not None:
-        fields["env"] = _environment(env_file)
+        fields["env"] = read_environment(env_file)
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
@@ -91,7 +91,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     return found
 
 
-def _environment(path: Path) -> dict[str, str]:
+def read_environment(path: Path) -> dict[str, str]:
+    """Return the variables of a file, a line each; WrongUsage."""
     variables = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.startswith("#"):

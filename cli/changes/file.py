@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
+from cli.changes.environment import Sources, is_from_elsewhere, mistakes_of_env, read_env
 from cli.changes.fields import in_mebibytes
 from cli.errors import WrongUsage
-from cli.files import read_text
+from cli.files import STANDARD, read_text
 from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
 from config.load import parse_yaml
@@ -30,6 +31,7 @@ class WantedApp:
         hosts: those that it is to run on.
         fields: the fields of the API that are given; the others are left as they are.
         labels: all labels that it is to have; None to leave them as they are.
+        is_read: whether values of its `env` were read from elsewhere.
 
     """
 
@@ -38,10 +40,16 @@ class WantedApp:
     hosts: HostChoice
     fields: Mapping[str, Any]
     labels: Sequence[str] | None
+    is_read: bool = False
 
 
-def read_apps(path: Path) -> list[WantedApp]:
-    """Return the apps of a file; WrongUsage, which has all mistakes."""
+def read_apps(
+    path: Path, *, variables: Mapping[str, str], run_commands: bool = False
+) -> list[WantedApp]:
+    """Return the apps of a file, with the values of `env` that it names; WrongUsage.
+
+    The error has all mistakes. Values are read only if there are no others.
+    """
     try:
         found = parse_yaml(read_text(path))
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
@@ -49,13 +57,21 @@ def read_apps(path: Path) -> list[WantedApp]:
     if not isinstance(found, dict) or set(found) != {"apps"} or not isinstance(found["apps"], list):
         raise WrongUsage(f"{path} holds no list of apps, such as {EXAMPLE}")
     entries = [(f"apps[{number}]", entry) for number, entry in enumerate(found["apps"])]
-    mistakes = [mistake for where, entry in entries for mistake in _mistakes(where, entry)]
+    mistakes = [
+        mistake
+        for where, entry in entries
+        for mistake in _mistakes(where, entry, run_commands=run_commands)
+    ]
+    apps = []
+    if not mistakes:
+        sources = Sources(Path() if path == STANDARD else path.parent, variables, run_commands)
+        apps = [_app(where, entry, sources, mistakes) for where, entry in entries]
     if mistakes:
         raise WrongUsage(f"{path} has mistakes: {'; '.join(mistakes)}")
-    return [_app(where, entry) for where, entry in entries]
+    return apps
 
 
-def _mistakes(where: str, entry: Any) -> Iterator[str]:
+def _mistakes(where: str, entry: Any, *, run_commands: bool) -> Iterator[str]:
     """Yield what is wrong with an entry; its fields are checked by the agents."""
     if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
         yield f"{where}: is no app, such as {EXAMPLE}"
@@ -71,6 +87,7 @@ def _mistakes(where: str, entry: Any) -> Iterator[str]:
         in_mebibytes(entry)
     except WrongUsage as error:
         yield f"{where}.memory: {error}"
+    yield from mistakes_of_env(where, entry, run_commands=run_commands)
     yield from _mistakes_of_labels(f"{where}.labels", entry.get("labels", []))
     yield from _mistakes_of_hosts(f"{where}.where", entry.get("where"))
 
@@ -105,12 +122,14 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _app(where: str, entry: Mapping[str, Any]) -> WantedApp:
-    fields = {key: value for key, value in entry.items() if key not in ("name", "where", "labels")}
+def _app(where: str, entry: Mapping[str, Any], sources: Sources, mistakes: list[str]) -> WantedApp:
+    found = read_env(where, entry, sources, mistakes)
+    fields = {key: value for key, value in found.items() if key not in ("name", "where", "labels")}
     return WantedApp(
         path=where,
         name=entry["name"],
         hosts=HostChoice(**entry["where"]),
         fields=in_mebibytes(fields),
         labels=entry.get("labels"),
+        is_read=is_from_elsewhere(entry),
     )

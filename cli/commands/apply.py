@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cli.changes.file import read_apps
+from cli.changes.new_hosts import accept_hosts
 from cli.changes.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
 from cli.errors import DONE, FAILED, CommandError
 from cli.options import FILE, yes_option
@@ -27,12 +28,16 @@ file_option = click.option(
     metavar="FILE",
     help="The apps, as YAML; - is the standard input.",
 )
+run_commands_option = click.option(
+    "--run-commands", is_flag=True, help="Run the commands in the file that print values of env."
+)
 
 
 @click.command(cls=FormCommand)
 @file_option
+@run_commands_option
 @click.pass_context
-def diff(ctx: click.Context, *, file: Path) -> int:
+def diff(ctx: click.Context, *, file: Path, run_commands: bool) -> int:
     """Compare a file of apps with what is on the hosts; change nothing.
 
     The exit status is 0 if nothing differs, 1 if something does, 2 if the file cannot be used, and
@@ -48,16 +53,17 @@ def diff(ctx: click.Context, *, file: Path) -> int:
 
     """
     session = session_of(ctx)
-    steps = asyncio.run(make_plan(session, read_apps(file)))
+    steps = asyncio.run(_plan(session, file, run_commands=run_commands))
     _show(session, steps)
     return status_of(steps)
 
 
 @click.command(cls=FormCommand)
 @file_option
+@run_commands_option
 @yes_option
 @click.pass_context
-def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
+def apply(ctx: click.Context, *, file: Path, run_commands: bool, yes: bool) -> int:
     """Create and change apps until the hosts are as a file says; delete none.
 
     It says first what it would do, and asks. Nothing is changed if any of it cannot be done. Eight
@@ -74,7 +80,7 @@ def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
 
     """
     session = session_of(ctx)
-    steps = asyncio.run(make_plan(session, read_apps(file)))
+    steps = asyncio.run(_plan(session, file, run_commands=run_commands))
     _show(session, steps)
     if any(step.kind == "error" for step in steps):
         session.output.note("nothing was changed")
@@ -83,9 +89,15 @@ def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
     if not left:
         session.output.note("all is as the file says")
         return DONE
+    accept_hosts(session, left)
     if not yes:
         confirm(f"Carry out {len(left)} steps?")
     return asyncio.run(_carry_out(session, left))
+
+
+async def _plan(session: Session, file: Path, *, run_commands: bool) -> list[Step]:
+    apps = read_apps(file, variables=session.environment, run_commands=run_commands)
+    return await make_plan(session, apps)
 
 
 async def _carry_out(session: Session, steps: Sequence[Step]) -> int:

@@ -21,12 +21,13 @@ from cli.options import (
 )
 from cli.output.text import Whole, age
 from cli.reach.choice import HostChoice
+from cli.reach.contexts import state_folder
 from cli.reach.names import APP_NAME
 from cli.reach.session import Session
 from cli.rollout.execution import How, carry_out
 from cli.rollout.model import Action, RolloutChange
 from cli.rollout.report import keeping, resuming
-from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts, state_folder
+from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts
 from cli.run import FormCommand, session_of
 from cli.table import completed
 
@@ -286,7 +287,7 @@ def rollouts(ctx: click.Context, *, forget: str | None) -> None:
     if forget is not None:
         _forget(session, forget)
         return
-    kept = kept_rollouts(state_folder(session.environment, *session.chosen))
+    kept = kept_rollouts(state_folder("rollouts", session.environment, *session.chosen))
     items = [_item(session, each) for each in kept]
     session.output.items(
         [_row(item) for item in items] if session.output.is_for_people else items,
@@ -340,7 +341,7 @@ def _ago(item: dict[str, Any]) -> str:
 
 def _forget(session: Session, app: str) -> None:
     """Forget a rollout, unless it runs; say which it was."""
-    file = StateFile(state_folder(session.environment, *session.chosen), app)
+    file = StateFile(state_folder("rollouts", session.environment, *session.chosen), app)
     if app not in kept_apps(file.path.parent):
         raise WrongUsage(
             f"no rollout of {app!a} is unfinished in this context, on this machine",

@@ -1,5 +1,6 @@
 """Contexts: which registry to ask, whom to trust, and where the key is. No context holds a key."""
 
+import hashlib
 import ipaddress
 import os
 import stat
@@ -148,3 +149,13 @@ def context_path(environment: Mapping[str, str]) -> Path:
         return Path(environment["ROLLCALL_CONFIG"])
     base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "rollcall" / "contexts.yml"
+
+
+def state_folder(kind: str, environment: Mapping[str, str], name: str, context: Context) -> Path:
+    """Return the folder of what is kept of a context: $XDG_STATE_HOME, else in the user's home.
+
+    A context may get another registry; what is kept is good for the one where it began.
+    """
+    base = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    digest = hashlib.sha256(context.registry.encode()).hexdigest()[:12]
+    return Path(base) / "rollcall" / kind / name / digest

@@ -14,6 +14,7 @@ from cli.output.output import confirm
 from cli.output.program import typed
 from cli.output.text import counted, some
 from cli.reach.choice import HostChoice, ask_all
+from cli.reach.contexts import state_folder
 from cli.reach.session import Session
 from cli.rollout.agents import AgentHosts
 from cli.rollout.hosts import (
@@ -39,7 +40,7 @@ from cli.rollout.report import (
     resuming,
 )
 from cli.rollout.runner import Runner
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile
 from registry.message import Node
 
 
@@ -142,7 +143,7 @@ def _nothing_changed(session: Session) -> Iterator[None]:
 
 
 def _state_file(session: Session, change: RolloutChange) -> StateFile:
-    return StateFile(state_folder(session.environment, *session.chosen), change.app)
+    return StateFile(state_folder("rollouts", session.environment, *session.chosen), change.app)
 
 
 async def _prepared(

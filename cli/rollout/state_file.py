@@ -1,10 +1,9 @@
 """The file in which a rollout is kept until each of its hosts is changed."""
 
 import fcntl
-import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -13,7 +12,6 @@ import msgspec
 
 from cli.errors import WrongUsage
 from cli.files import make_folder_of, write_private
-from cli.reach.contexts import Context
 from cli.rollout.model import REVISING, Rollout
 
 WAIT_SECONDS = 0.2
@@ -195,13 +193,3 @@ def _lock(file: TextIO, *, within: float) -> None:
 def kept_apps(folder: Path) -> list[str]:
     """Return the apps whose rollouts are kept in a folder, by name."""
     return sorted(path.name.removesuffix(".json") for path in folder.glob("*.json"))
-
-
-def state_folder(environment: Mapping[str, str], name: str, context: Context) -> Path:
-    """Return the folder of the rollouts of a context: $XDG_STATE_HOME, else in the user's home.
-
-    A context may get another registry; rollouts go on only where they began.
-    """
-    base = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    digest = hashlib.sha256(context.registry.encode()).hexdigest()[:12]
-    return Path(base) / "rollcall" / "rollouts" / name / digest

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.reach.contexts import ContextFile
+from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile
 from tests.support.cli.command import Rollcall
 from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
@@ -88,7 +88,7 @@ async def test_commands_options_and_names_are_completed(
     await registry.post("db-1", ["service:db", "app:blog"])
     chosen = ContextFile(completing.contexts).chosen("test")
     for app in ("shop", "api"):
-        file = StateFile(state_folder(completing.environment, *chosen), app)
+        file = StateFile(state_folder("rollouts", completing.environment, *chosen), app)
         change, hosts = RolloutChange(action="rebuild", app=app), [HostProgress(host="web-1")]
         with file.locked():
             file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))

@@ -43,7 +43,7 @@ def test_the_help_has_the_form_of_a_file_of_apps(name: str, tmp_path: Path) -> N
     file = tmp_path / "apps.yml"
     file.write_text("\n".join(line.strip() for line in lines if "apps: [" in line))
 
-    (app,) = read_apps(file)
+    (app,) = read_apps(file, variables={})
 
     assert (app.name, app.hosts.labels, app.fields) == (
         "shop",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.reach.contexts import ContextFile
+from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile, kept_rollout, state_folder
+from cli.rollout.state_file import StateFile, kept_rollout
 from tests.support.cli.command import Rollcall
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ MINUTES = 60
 def keep(rollcall: Rollcall, app: str, *, context: str = "test", minutes: int = 5) -> StateFile:
     """Keep a rollout whose first host is done and whose second has failed, so many minutes ago."""
     _, fields = ContextFile(rollcall.contexts).chosen("test")
-    file = StateFile(state_folder(rollcall.environment, context, fields), app)
+    file = StateFile(state_folder("rollouts", rollcall.environment, context, fields), app)
     hosts = [
         HostProgress(host="web-0", is_touched=True, state="done", before=OLD, now=NEW),
         HostProgress(host="web-1", is_touched=True, state="failed", before=OLD, now=OLD),

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from cli.reach.contexts import ContextFile
+from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
@@ -253,7 +253,7 @@ async def test_an_app_that_is_stopped_again_was_not_started(
     agents[0].answers["PUT", "/v1/apps/shop/start"] = RECORD
     command = CommandLine(rollcall.contexts.parent)
     chosen = ContextFile(rollcall.contexts).chosen("test")
-    file = StateFile(state_folder(command.environment, *chosen), "shop")
+    file = StateFile(state_folder("rollouts", command.environment, *chosen), "shop")
 
     with file.locked():
         one = [HostProgress(host="web-0")]

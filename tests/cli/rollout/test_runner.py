@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
-from cli.reach.contexts import Context
+from cli.reach.contexts import Context, state_folder
 from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.runner import HostFailed, NotBegun, Runner
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile
 
 REBUILD = RolloutChange(action="rebuild", app="shop")
 ONE_BY_ONE = Bounds()
@@ -239,9 +239,9 @@ def test_a_file_that_holds_no_rollout_is_refused_and_kept(tmp_path: Path) -> Non
 
 def test_each_context_has_a_folder_of_its_own() -> None:
     lab, other = (Context(registry=f"https://{each}.example.com") for each in ("lab", "other"))
-    folder = state_folder({"XDG_STATE_HOME": "/s"}, "lab", lab)
+    folder = state_folder("rollouts", {"XDG_STATE_HOME": "/s"}, "lab", lab)
 
     assert folder.parent == Path("/s/rollcall/rollouts/lab")
-    assert folder != state_folder({"XDG_STATE_HOME": "/s"}, "lab", other)
+    assert folder != state_folder("rollouts", {"XDG_STATE_HOME": "/s"}, "lab", other)
     home = Path.home() / ".local/state/rollcall/rollouts/lab"
-    assert state_folder({}, "lab", lab).parent == home
+    assert state_folder("rollouts", {}, "lab", lab).parent == home

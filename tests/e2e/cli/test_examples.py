@@ -12,9 +12,9 @@ import docker
 import docker.errors
 import pytest
 
-from cli.reach.contexts import Context
+from cli.reach.contexts import Context, state_folder
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile
 from dev.waiting import until
 from tests.support.agent.containers import derived_image
 from tests.support.certificates import Authority
@@ -196,7 +196,9 @@ def test_each_does_what_the_help_says(
 
 def keep_rollout(environment: Mapping[str, str], registry: str) -> None:
     """Keep a rollout of the app that is not done."""
-    file = StateFile(state_folder(environment, "default", Context(registry=registry)), "shop")
+    file = StateFile(
+        state_folder("rollouts", environment, "default", Context(registry=registry)), "shop"
+    )
     change, hosts = RolloutChange(action="rebuild", app="shop"), [HostProgress(host="web-1")]
     with file.locked():
         file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from cli.reach.contexts import Context, context_path
-from cli.rollout.state_file import state_folder
+from cli.reach.contexts import Context, context_path, state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.cli.process import CommandLine
 from tests.support.e2e.page_runs import MakeRun
@@ -14,7 +13,9 @@ def test_the_command_keeps_all_in_the_folder_of_the_test(tmp_path: Path) -> None
     context = Context(registry="https://lab.example.com")
     for command in (Rollcall(tmp_path), CommandLine(tmp_path)):
         assert context_path(command.environment).is_relative_to(tmp_path)
-        assert state_folder(command.environment, "lab", context).is_relative_to(tmp_path)
+        assert state_folder("rollouts", command.environment, "lab", context).is_relative_to(
+            tmp_path
+        )
         assert command.environment["HOME"] == str(tmp_path)
 
 
