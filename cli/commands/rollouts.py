@@ -71,6 +71,20 @@ check_options = together(
         help="How long it may take to be healthy.",
     ),
 )
+failure_options = together(
+    click.option(
+        "--soak",
+        metavar="TIME",
+        show_default="0s",
+        help="Then it has to stay healthy for so long, such as 2m.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["keep", "rollback"]),
+        show_default="keep",
+        help="What becomes of an app that fails the check or the soak.",
+    ),
+)
 how_options = together(
     click.option(
         "--resume",
@@ -103,6 +117,7 @@ how_options = together(
 @filter_options
 @batch_options
 @check_options
+@failure_options
 @how_options
 @click.pass_context
 def rebuild(ctx: click.Context, /, **options: Any) -> int:
@@ -131,6 +146,7 @@ def rebuild(ctx: click.Context, /, **options: Any) -> int:
 @filter_options
 @batch_options
 @check_options
+@failure_options
 @how_options
 @click.pass_context
 def update(ctx: click.Context, /, **options: Any) -> int:
@@ -141,6 +157,8 @@ def update(ctx: click.Context, /, **options: Any) -> int:
 
     Examples:
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
+
+        rollcall update shop --image shop:1.5 --all --soak 10s --on-failure rollback
 
     """
     sources = {
@@ -244,7 +262,8 @@ def _carry_out(
 def _bounds(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of the bounds out; return the fields that they give."""
     pause, http_path = options.pop("pause"), options.pop("check_http", None)
-    check_time = options.pop("check_time", None)
+    check_time, soak = options.pop("check_time", None), options.pop("soak", None)
+    on_failure = options.pop("on_failure", None)
     if http_path and not http_path.startswith("/"):
         raise WrongUsage(f"--check-http {http_path!a} is no path, such as /healthz")
     fields = {
@@ -252,6 +271,8 @@ def _bounds(options: dict[str, Any]) -> dict[str, Any]:
         "pause_seconds": None if pause is None else _seconds("--pause", pause),
         "max_failures": options.pop("max_failures"),
         "check_seconds": None if check_time is None else _seconds("--check-time", check_time),
+        "soak_seconds": None if soak is None else _seconds("--soak", soak),
+        "rolls_back": None if on_failure is None else on_failure == "rollback",
     }
     given = {name: value for name, value in fields.items() if value is not None}
     return given if http_path is None else {**given, "http_path": http_path or None}

@@ -40,10 +40,14 @@ OF_HOST = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.INSUFFICIEN
 
 
 class Look(NamedTuple):
-    """What a look at an app has found: what is wrong, and whether it has been up for long."""
+    """What a look at an app has found: what is wrong, and whether it has been up for long.
+
+    With ``is_silent``, only the agent could not be asked.
+    """
 
     problem: str | None
     is_settled: bool
+    is_silent: bool = False
 
 
 class AgentHosts:
@@ -147,6 +151,47 @@ class AgentHosts:
 
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""
+        await self._until_well(progress)
+        if self._bounds.soak_seconds:
+            await self._soak(progress)
+
+    async def _soak(self, progress: HostProgress) -> None:
+        """Watch an app that is well; HostFailed once it is not. The agent may be away meanwhile."""
+        began = time.monotonic()
+        until = began + self._bounds.soak_seconds
+        while (left := until - time.monotonic()) > 0:
+            progress.health = f"well, for {left:.0f} s more"
+            await asyncio.sleep(min(LOOK_SECONDS, left))
+            look = await self._look(progress, self._settling[progress.host])
+            if look.problem is not None and (not look.is_silent or time.monotonic() > until):
+                reason = f"{time.monotonic() - began:.0f} s after the check: {look.problem}"
+                raise HostFailed(reason + await self._last_lines(progress.host), cause="check")
+
+    async def roll_back(self, progress: HostProgress) -> str:
+        """Roll back the app of a host that failed; return what came of it.
+
+        It stays as it is where it has another revision than this rollout made.
+        """
+        host, name = progress.host, self._change.app
+        before = None if progress.before is None else progress.before.revision
+        made = self._settling[host].answer.get("revision")
+        if before is None or made is None or before == made:
+            return "not rolled back, since the change made no revision"
+        progress.health = "rolling back"
+        try:
+            async with self._session.agent(self._node(host)) as agent:
+                found = (await agent.app(name)).get("revision")
+                if found != made:
+                    return f"not rolled back, since revision {found} is not that of this rollout"
+                answer = await agent.change(name, "rollback", {"revision": before})
+        except (AgentError, CommandError) as error:
+            is_lost = is_passing(error) or isinstance(error, CommandError)
+            what = "unknown, and not rolled back" if is_lost else "the rollback failed"
+            return f"{what}: {error}"
+        progress.now, progress.is_rolled_back = app_now(answer), True
+        return f"rolled back to revision {before}"
+
+    async def _until_well(self, progress: HostProgress) -> None:
         host = progress.host
         settling = self._settling[host]
         until = time.monotonic() + self._bounds.check_seconds
@@ -177,7 +222,7 @@ class AgentHosts:
                 is_done = self._is_left(record) or is_settled(record, agent)
         except (AgentError, CommandError) as error:
             if is_passing(error):
-                return Look(str(error), is_settled=False)
+                return Look(str(error), is_settled=False, is_silent=True)
             raise HostFailed(str(error)) from error
         if problem is None and record["desired"] == "running" and self._bounds.http_path:
             problem = await self._http_problem(host, record["http_port"], self._bounds.http_path)

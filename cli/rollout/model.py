@@ -32,6 +32,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_failures: no batch begins after more hosts than these have failed.
         http_path: a path that the app has to answer below 400 after the change, if given.
         check_seconds: how long an app may take to become healthy after the change.
+        soak_seconds: how long it has to stay healthy then.
+        rolls_back: whether an app that fails the check or the soak is rolled back.
 
     """
 
@@ -40,6 +42,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_failures: int = 0
     http_path: str | None = None
     check_seconds: float = 60
+    soak_seconds: float = 0
+    rolls_back: bool = False
 
 
 class AppNow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +76,7 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         cause: what another attempt would have to change, if anybody knows.
         health: what the last look at the app has found.
         message: why the host failed.
+        is_rolled_back: whether it was rolled back then.
 
     """
 
@@ -85,11 +90,12 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cause: Cause | None = None
     health: str | None = None
     message: str | None = None
+    is_rolled_back: bool = False
 
     @property
     def is_changed(self) -> bool | None:
         """Return whether the app has another revision than before, None if nobody knows."""
-        if not self.is_touched:
+        if not self.is_touched or self.is_rolled_back:
             return False
         before = None if self.before is None else self.before.revision
         now = None if self.now is None else self.now.revision
@@ -125,5 +131,11 @@ class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def _again(host: HostProgress) -> HostProgress:
     return msgspec.structs.replace(
-        host, state="waiting", failed_at=None, cause=None, health=None, message=None
+        host,
+        state="waiting",
+        failed_at=None,
+        cause=None,
+        health=None,
+        message=None,
+        is_rolled_back=False,
     )
