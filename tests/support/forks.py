@@ -15,11 +15,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import cli.commands
+from config.logs import configure_logging
 from tests.support.run.answers import DAEMONS, FILE, record_daemon
 
 MODULES = {
@@ -35,6 +37,13 @@ COMMANDS = tuple(
     for each in pkgutil.walk_packages(cli.commands.__path__, "cli.commands.")
     if not each.ispkg
 )
+
+
+def context() -> ForkServerContext:
+    """Return what forks from the server."""
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload([__name__, *MODULES.values(), *COMMANDS])
+    return found
 
 
 class ForkedProgram:
@@ -63,10 +72,8 @@ class ForkedProgram:
 
         """
         self._command = [str(part) for part in command]
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, *MODULES.values(), *COMMANDS])
         # A daemon in the sense of multiprocessing: it is ended with this process.
-        self._process = context.Process(
+        self._process = context().Process(
             target=_run,
             args=(
                 self._command,
@@ -178,16 +185,26 @@ def _run(
     folder: Path,
     answers: str | None,
 ) -> None:
-    """Become the program, in the forked process; a daemon records its answers in that file."""
-    # A job in the background of a shell ignores SIGINT, and so would what it starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
     for descriptor, file in enumerate(streams):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY
         opened = os.open(file, flags | os.O_CLOEXEC, 0o666)
         os.dup2(opened, descriptor)
         os.close(opened)
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has closed it
+    become(command, environment, folder, answers)
+
+
+def become(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, answers: str | None
+) -> NoReturn:
+    """Become the program, in the forked process; a daemon records its answers in that file."""
+    # A job in the background of a shell ignores SIGINT, and so would what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
+    # multiprocessing has closed the first one, and the others remember what their files could.
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    configure_logging.__kwdefaults__["stream"] = sys.stderr  # its default is that of the import
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -2,18 +2,22 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
+from tests.support.forked_path import forked_path
 from tests.support.forks import run_program
 
 pytestmark = pytest.mark.real
 
 NOWHERE = ("http://127.0.0.1:1", "--allow-plain", "127.0.0.1")
+SOON_SECONDS = 30.0
 PROGRAMS = Path(sys.executable).parent
 
 
@@ -91,3 +95,50 @@ def test_nothing_of_one_start_is_seen_in_the_next(daemons: Daemons) -> None:
     assert requests_counted(first) > 0
 
     assert requests_counted(daemons.registry()) == 0
+
+
+def test_a_shell_that_finds_the_programs_on_its_path_sees_what_those_would_do(
+    tmp_path: Path,
+) -> None:
+    script = """
+    umask 027
+    printf secret | rollcall login http://127.0.0.1:1 --key-command cat || echo $?
+    rollcall-registry --config none.yml --check || echo $?
+    rollcall completion bash | head -n 1
+    """
+    environment = {"HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    forked, started = (
+        subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=environment | {"PATH": f"{folder}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for folder in (forked_path(), PROGRAMS)
+    )
+
+    assert (forked.stdout, forked.stderr) == (started.stdout, started.stderr)
+    assert forked.stderr != ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_daemon_on_the_path_ends_by_a_signal_to_its_script(
+    daemons: Daemons, number: signal.Signals
+) -> None:
+    registry = daemons.registry()
+    registry.terminate()
+    command = [forked_path() / "rollcall-registry", "--config", registry.config_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as script:
+        assert script.stderr is not None
+        until(lambda: _listens(registry.port), "the registry", within=SOON_SECONDS)
+        script.send_signal(number)
+
+        assert script.wait(SOON_SECONDS) == (0 if number is signal.SIGTERM else -number)
+        script.stderr.read()  # to the end: the program has ended
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

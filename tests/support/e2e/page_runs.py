@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.cli.home import home
+from tests.support.forked_path import forked_path
 from tests.support.pages import CURL, PROMETHEUS, TOP, Page, run
 
 
@@ -45,5 +46,5 @@ class MakeRun:
 
 def environment(**more: str) -> dict[str, str]:
     """Return this process's environment, with the programs of this project first on its PATH."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{forked_path()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "no_proxy": "*", **more}
