@@ -10,7 +10,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.run.release import some_of
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(2)]
@@ -20,7 +20,7 @@ RUNNING, STOPPED = ("one", "two"), "stopped"
 SOON_SECONDS = 90.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dockerd() -> Iterator[Dockerd]:
     """Yield an engine with the image that apps are made of."""
     with Dockerd() as engine:
@@ -59,16 +59,21 @@ def _began(dockerd: Dockerd, container: str) -> str:
         return began
 
 
-@pytest.fixture
-def host(dockerd: Dockerd, daemons: Daemons) -> Host:
-    """Return a host on which all is as it should be."""
-    agent = daemons.agent(engine=dockerd.url, apps=SETTINGS)
-    for name in (*RUNNING, STOPPED):
-        created = agent.ask("POST", "/v1/apps", json={"name": name, "image": IMAGE, "memory": 32})
-        assert created.status_code == 201, created.text
-    stopped = agent.ask("PUT", f"/v1/apps/{STOPPED}/stop")
-    assert stopped.ok
-    return Host(agent, dockerd, _began(dockerd, stopped.json()["container_id"]))
+@pytest.fixture(scope="module")
+def host(
+    dockerd: Dockerd, tmp_path_factory: pytest.TempPathFactory, free_port: FreePort
+) -> Iterator[Host]:
+    """Yield a host on which all is as it should be, before each test and after it."""
+    folder = tmp_path_factory.mktemp("host") / "daemons"
+    with Daemons(folder=folder, free_port=free_port) as daemons:
+        agent = daemons.agent(engine=dockerd.url, apps=SETTINGS)
+        for name in (*RUNNING, STOPPED):
+            app = {"name": name, "image": IMAGE, "memory": 32}
+            created = agent.ask("POST", "/v1/apps", json=app)
+            assert created.status_code == 201, created.text
+        stopped = agent.ask("PUT", f"/v1/apps/{STOPPED}/stop")
+        assert stopped.ok
+        yield Host(agent, dockerd, _began(dockerd, stopped.json()["container_id"]))
 
 
 def check_that_all_is_as_before(host: Host) -> None:
