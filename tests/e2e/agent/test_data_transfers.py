@@ -27,23 +27,34 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
 LOG = logging.getLogger(__name__)
 DATA_MIB = int(os.environ.get("ROLLCALL_DATA_MIB", "300"))
+BEYOND_BUFFERS_MIB = 48  # what is not sent while nobody reads
 MAX_GROWTH = 20 * MEBIBYTE
 CHUNK = 1 << 20
 STALL_SECONDS = 60.0
 
 
 @pytest.fixture
+def data_mib() -> int:
+    """Return how much data the app has."""
+    return BEYOND_BUFFERS_MIB
+
+
+@pytest.fixture
 def app(
-    daemons: Daemons, engine_url: str, docker_client: docker.APIClient, busybox_image: str
+    daemons: Daemons,
+    engine_url: str,
+    docker_client: docker.APIClient,
+    busybox_image: str,
+    data_mib: int,
 ) -> Iterator[ObservedApp]:
     """Yield an app that an agent of its own has, with a large file of random bytes."""
     settings = {"bind": "127.0.0.1", "stop_seconds": 1}
     observed = ObservedApp(daemons.agent(engine=engine_url, apps=settings), docker_client)
     # What is written counts for the memory of the app where the engine keeps it in memory.
-    body = {"name": observed.name, "image": busybox_image, "memory": DATA_MIB + 64}
+    body = {"name": observed.name, "image": busybox_image, "memory": data_mib + 64}
     created = observed.agent.ask("POST", "/v1/apps", json=body)
     assert created.status_code == 201, created.text
-    random = f"busybox dd if=/dev/urandom of=/srv/large bs=1M count={DATA_MIB}"
+    random = f"busybox dd if=/dev/urandom of=/srv/large bs=1M count={data_mib}"
     run_in_container(docker_client, created.json(), random)
     yield observed
     observed.delete()
@@ -118,6 +129,7 @@ def test_an_agent_that_is_stopped_while_it_receives_undoes_that_and_ends(app: Ob
 
 @pytest.mark.release("measures memory over some 300 MiB")
 @pytest.mark.console_script
+@pytest.mark.parametrize("data_mib", [DATA_MIB])
 def test_large_data_passes_both_ways_in_little_memory(app: ObservedApp) -> None:
     daemon = app.agent
     url, file = f"{daemon.base_url}{app.path}/data", daemon.log_path.with_name("data.tar")
