@@ -26,7 +26,7 @@ def seen_command_lines() -> Iterator[set[str]]:
     stop = threading.Event()
 
     def look() -> None:
-        while not stop.wait(0.002):
+        while not stop.wait(0.01):  # a program in a container lives for longer
             seen.update(" ".join(arguments) for _, arguments in command_lines())
 
     thread = threading.Thread(target=look)
