@@ -52,27 +52,6 @@ def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_l
     assert faults == [(5, "after"), *turns]
 
 
-def test_a_sample_takes_one_fault_and_another_for_the_next_operation() -> None:
-    calls = [Call("POST /containers/ID/start", number) for number in range(1, 6)]
-
-    samples = [faults_at(calls, "sample", turn=turn) for turn in range(4)]
-
-    assert [[(each.call.number, each.moment) for each in taken] for taken in samples] == [
-        [(3, "before")],
-        [(1, "after")],
-        [(4, "lost")],
-        [(2, "before")],
-    ]
-
-
-def test_a_sample_takes_commands_in_the_app_only_of_what_has_no_other_call() -> None:
-    command, start = Call("POST /exec/ID/start", 1), Call("POST /containers/ID/start", 1)
-
-    assert faults_at([command], "sample") == [Fault(command, "before")]
-    assert faults_at([start, command], "sample") == [Fault(start, "before")]
-    assert faults_at([], "sample") == []
-
-
 def test_of_an_operation_like_another_it_takes_the_calls_that_differ() -> None:
     calls = [Call(PULL, 1), Call("POST /containers/create", 1)]
 

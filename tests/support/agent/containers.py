@@ -1,8 +1,9 @@
 """Containers and images of apps, looked at and made without the agent."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 
 import docker
@@ -16,6 +17,14 @@ from tests.support.containers import execute
 # An app that does not heed SIGTERM, and is killed when its time is over.
 STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
 PASSWORD = "correct horse: battery"
+NO_FILES: Mapping[str, bytes] = MappingProxyType({})
+# An `/etc/passwd` with the user whose password is set.
+WITH_USER = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1000:1000::/:/bin/sh\n"}
+# Sufficient for the agent, which sets the hash of one user.
+CHPASSWD = b"""#!/bin/sh
+IFS= read -r line && printf '%s:19000:0:99999:7:::\\n' "$line" > /etc/shadow
+"""
+TAKES_PASSWORDS = {**WITH_USER, "bin/chpasswd": CHPASSWD}
 
 
 def limits(client: docker.APIClient, record: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -49,11 +58,24 @@ def run_in_container(client: docker.APIClient, record: dict[str, Any], script: s
     return output
 
 
+def password_hash(client: docker.APIClient, record: dict[str, Any]) -> str:
+    """Return the hash of the password of an app's user, of an image with that `chpasswd`."""
+    user, hashed, *_ = run_in_container(client, record, "cat /etc/shadow").split(":")
+    assert user == "app"
+    return hashed
+
+
 @contextmanager
-def derived_image(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
-    """Build an image from another with more lines in its Dockerfile; delete it at the end."""
+def derived_image(
+    client: docker.APIClient, base: str, lines: str = "", files: Mapping[str, bytes] = NO_FILES
+) -> Iterator[str]:
+    """Build an image from another with more lines in its Dockerfile; delete it at the end.
+
+    ``files`` are copied into it. A line that runs a command costs as much as the start of an app.
+    """
     tag = f"rollcall-test-variant:{secrets.token_hex(4)}"
-    build(client, tag, f"FROM {base}\n{lines}\n", {})
+    copy = "COPY . /\n" if files else ""
+    build(client, tag, f"FROM {base}\n{copy}{lines}\n", files)
     try:
         yield tag
     finally:

@@ -11,12 +11,13 @@ import docker
 import pytest
 
 from dev.images import build
+from tests.support.agent.containers import TAKES_PASSWORDS
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operation import Operation
-from tests.support.agent.kills.runs import IN_TURNS, Check, Choice, failures_of
+from tests.support.agent.kills.runs import Check, failures_of
 from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
@@ -25,10 +26,6 @@ HOSTS = 3
 # A late answer takes so long. No call to an engine may take as long under the load of these tests.
 TIMEOUT_SECONDS = 6
 FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100
-# Sufficient for the agent, which sets the hash of one user.
-CHPASSWD = b"""#!/bin/sh
-IFS= read -r line && printf '%s:19000:0:99999:7:::\\n' "$line" > /etc/shadow
-"""
 GOOD = """\
 FROM {base}
 COPY . /
@@ -48,14 +45,12 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppI
     """Yield the images of the apps."""
     run = secrets.token_hex(4)
     tags = {name: f"rollcall-test-kills-{name}:{run}" for name in ("1", "2", "crash", "later")}
-    files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
-    files |= {"bin/chpasswd": CHPASSWD}
     for name in ("1", "2"):
         build(
             docker_client,
             tags[name],
             GOOD.format(base=busybox_image, build=name, volume=DECLARED),
-            files,
+            TAKES_PASSWORDS,
         )
     build(docker_client, tags["crash"], CRASHING.format(base=tags["1"]), {})
     build(docker_client, tags["later"], CRASHING_LATER.format(base=tags["1"]), {})
@@ -149,20 +144,21 @@ def _push_removable(client: docker.APIClient, server: ImageRegistry, base: str, 
 
 
 @pytest.fixture
-def choice() -> Choice:
-    """Return which of the faults are taken."""
-    return IN_TURNS
+def no_volume_left(docker_client: docker.APIClient) -> Iterator[None]:
+    """Assert that afterwards there are no more volumes without the label of an app."""
+    before = _unlabelled_volumes(docker_client)
+    yield
+    assert _unlabelled_volumes(docker_client) == before
 
 
 @pytest.fixture
-def check(hosts: KilledHosts, docker_client: docker.APIClient, choice: Choice) -> Check:
+def check(hosts: KilledHosts, no_volume_left: None) -> Check:
     """Return a function that asserts that each fault leaves an operation done or undone."""
+    del no_volume_left
 
     def run(operations: Sequence[Operation]) -> None:
-        before = _unlabelled_volumes(docker_client)
-        failures = failures_of(hosts, operations, choice)
+        failures = failures_of(hosts, operations)
         assert failures == [], "\n".join(failures)
-        assert _unlabelled_volumes(docker_client) == before
 
     return run
 

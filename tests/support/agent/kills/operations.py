@@ -6,7 +6,7 @@ from typing import Any
 import requests
 
 from tests.support.agent.kills import by_hand
-from tests.support.agent.kills.engine_proxy import PULL
+from tests.support.agent.kills.engine_proxy import PULL, Call, Fault, Moment
 from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.starts_and_ends import ENDS, STARTS, with_last_password
@@ -281,11 +281,26 @@ EVERY_OPERATION = (
     *(*CREATIONS, *ISOLATED_CREATIONS, *MOVES, *UPDATES, *REBUILDS),
     *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )
-_OF_EACH_KIND = {
-    *("create", "create in the background that fails", "update, live", "update, replacing"),
-    *("rebuild", "rebuild that fails", "rollback", "start", "start without a container"),
-    *("restart", "restart of an unhealthy app, by the agent", "stop", "stop that ends a pull"),
-    *("delete", "password of a running app", "restore", "export, paused", "label"),
+# A fault of an operation of each kind, at a call that it makes each time.
+_SAMPLE: dict[str, tuple[Moment, str]] = {
+    "create": ("after", "POST /containers/create"),
+    "update, live": ("lost", "POST /containers/ID/update"),
+    "update, replacing": ("before", "POST /containers/ID/stop"),
+    "rebuild": ("after", "POST /containers/ID/rename"),
+    "rebuild that fails": ("lost", "POST /containers/ID/start"),
+    "rollback": ("before", "POST /containers/ID/start"),
+    "start": ("after", "POST /containers/ID/update"),
+    "restart": ("lost", "POST /containers/ID/start"),
+    "stop": ("lost", "POST /containers/ID/stop"),
+    "delete": ("after", "DELETE /containers/ID"),
+    "password of a running app": ("before", "POST /exec/ID/start"),
+    "restore": ("before", "POST /containers/ID/rename"),
+    "export, paused": ("after", "POST /containers/ID/pause"),
 }
-SAMPLED = tuple(each for each in EVERY_OPERATION if each.name in _OF_EACH_KIND)
-assert len(SAMPLED) == len(_OF_EACH_KIND)
+SAMPLED = tuple(
+    (operation, Fault(Call(call, 1), moment))
+    for name, (moment, call) in _SAMPLE.items()
+    for operation in EVERY_OPERATION
+    if operation.name == name
+)
+assert len(SAMPLED) == len(_SAMPLE)

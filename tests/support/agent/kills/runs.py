@@ -1,9 +1,9 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
-Each operation is run without a fault, then once for each fault. SAMPLE takes one, which is another
-one for the next operation. IN_TURNS takes one of the four faults at each call, in turns, and
-a kill after the last call; of an operation whose calls are mostly those of another one, it takes
-only the calls that differ. ``ROLLCALL_FAULTS=all`` takes all four at each call instead.
+Each operation is run without a fault, then once for each fault: one of the four faults at each
+call, in turns, and a kill after the last call. Of an operation whose calls are mostly those of
+another one, only the calls that differ get a fault. ``ROLLCALL_FAULTS=all`` takes all four at each
+call instead. A sample is one fault of some operations, without a run that has none.
 ``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is none, those
 with that in their names; if no test has any, each of them fails.
 """
@@ -25,12 +25,10 @@ from tests.support.agent.kills.operations import EVERY_OPERATION
 
 LOG = logging.getLogger(__name__)
 Check = Callable[[Sequence[Operation]], None]
-Choice = Literal["sample", "in turns", "all"]
-SAMPLE: Choice = "sample"
-IN_TURNS: Choice = "all" if os.environ.get("ROLLCALL_FAULTS") == "all" else "in turns"
+Choice = Literal["in turns", "all"]
+CHOICE: Choice = "all" if os.environ.get("ROLLCALL_FAULTS") == "all" else "in turns"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
-OF_A_SAMPLE: tuple[Moment, ...] = ("before", "after", "lost")
 # They have limits of their own, and may take long.
 PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
@@ -70,29 +68,39 @@ class OperationRuns:
         return f"| {' | '.join(map(str, cells))} |"
 
 
-def failures_of(hosts: KilledHosts, operations: Sequence[Operation], choice: Choice) -> list[str]:
+def failures_of_sample(hosts: KilledHosts, sample: Sequence[tuple[Operation, Fault]]) -> list[str]:
+    """Run each operation with its fault, and describe each run that failed."""
+    wanted = named([operation for operation, _ in sample], ONLY)
+    runs = [
+        OperationRuns(operation.name, [fault.call], {fault: _faulty(hosts, operation, fault)})
+        for operation, fault in sample
+        if operation in wanted
+    ]
+    return [failure for each in runs for failure in each.failures()]
+
+
+def _faulty(hosts: KilledHosts, operation: Operation, fault: Fault) -> Future[str]:
+    return hosts.submit(partial(KilledHost.run_with_fault, operation=operation, fault=fault))
+
+
+def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str]:
     """Run the operations with their faults, log the table, and describe each run that failed."""
     wanted = named(operations, ONLY)
     whole = [
-        [
-            hosts.submit(partial(KilledHost.run_whole, operation=each))
-            for _ in range(1 if choice == SAMPLE else 2)
-        ]
+        [hosts.submit(partial(KilledHost.run_whole, operation=each)) for _ in range(2)]
         for each in wanted
     ]
     runs = [
         OperationRuns(
             operation.name,
             # The engine's answers decide on a few calls, such as a command in an app that crashes.
-            calls := [call for call in first.result() if all(call in run.result() for run in more)],
+            calls := [call for call in first.result() if call in second.result()],
             {
-                fault: hosts.submit(
-                    partial(KilledHost.run_with_fault, operation=operation, fault=fault)
-                )
-                for fault in faults_at(calls, choice, only=operation.only, turn=number)
+                fault: _faulty(hosts, operation, fault)
+                for fault in faults_at(calls, CHOICE, only=operation.only)
             },
         )
-        for number, (operation, (first, *more)) in enumerate(zip(wanted, whole, strict=True))
+        for operation, (first, second) in zip(wanted, whole, strict=True)
     ]
     failures = [failure for each in runs for failure in each.failures()]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *(each.row() for each in runs)]))
@@ -109,32 +117,21 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
     return [each for each in operations if each.name in wanted]
 
 
-def faults_at(
-    calls: list[Call], choice: Choice = "in turns", *, only: str = "", turn: int = 0
-) -> list[Fault]:
+def faults_at(calls: list[Call], choice: Choice = "in turns", *, only: str = "") -> list[Fault]:
     """Return the faults of one operation.
 
     Of the calls, only those that have the name ``only`` are taken, if that is given; "all" takes
-    each. ``turn`` decides which one a sample is.
+    each.
     """
     if choice == "all":
         possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
         return [each for each in possible if not _is_patient(each)]
     calls = [call for call in calls if only in ("", call.name)]
-    if choice == "sample":
-        return [_sampled(calls, turn)] if calls else []
     # From the last call on, so that an operation of one call loses its answer.
     turns = zip(reversed(calls), cycle(TURNS), strict=False)
     taken = [Fault(call, moment) for call, moment in turns]
     taken = [replace(each, moment="lost") if _is_patient(each) else each for each in taken]
     return [*(Fault(call, "after") for call in calls[-1:]), *taken]
-
-
-def _sampled(calls: Sequence[Call], turn: int) -> Fault:
-    # Whether there are commands in the app depends on timing.
-    calls = [call for call in calls if "exec" not in call.name] or calls
-    call = calls[(3 * turn + len(calls) // 2) % len(calls)]
-    return Fault(call, OF_A_SAMPLE[turn % len(OF_A_SAMPLE)])
 
 
 def _is_patient(fault: Fault) -> bool:
