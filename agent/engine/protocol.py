@@ -172,12 +172,13 @@ class Engine(Protocol):
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return its output, and with ``follow`` also further output; close the generator to end.
 
-        ``tail`` is a number of lines, ``since`` a Unix time; None means all. With ``timestamps``
-        each line begins with its time, in RFC 3339, and a blank.
+        ``tail`` is a number of lines, ``since`` and ``until`` are Unix times; None means all. With
+        ``timestamps`` each line begins with its time, in RFC 3339, and a blank.
         """
 
     async def execute(

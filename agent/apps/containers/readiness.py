@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from datetime import datetime
 from enum import Enum, auto
 
 from agent.apps.containers.cpu import wrong_cpu
@@ -125,7 +126,7 @@ class Readiness:
         else:
             other = await wrong_cpu(self._context.engine, ended.image_id)
             reason += f"; {other or 'change its `image`, `command` or `env`'}"
-        output = await self._last_lines(ended.id)
+        output = await self._last_lines_of_run(ended)
         return StartFailed(reason, output=output, exit_code=ended.exit_code)
 
     async def _wait_for_exit_code(self, container: InspectedContainer) -> InspectedContainer:
@@ -136,10 +137,28 @@ class Readiness:
             container = await self._context.engine.inspect(container.id)
         return container
 
-    async def _last_lines(self, container_id: str) -> str:
+    async def _last_lines_of_run(self, ended: InspectedContainer) -> str:
+        """Return the last lines of a run, and none of the next one.
+
+        The engine may have started the container again before its log is read.
+        """
+        output = await self._last_lines(ended.id)
+        with suppress(EngineError):
+            started_at = (await self._context.engine.inspect(ended.id)).started_at
+            if ended.finished_at is not None and started_at is not None:
+                end, start = map(datetime.fromisoformat, (ended.finished_at, started_at))
+                if start > end:
+                    # The engine notes lines a moment after they are written, and a start after it.
+                    between = end + (start - end) / 2
+                    output = await self._last_lines(ended.id, until=between.timestamp())
+        return output
+
+    async def _last_lines(self, container_id: str, *, until: float | None = None) -> str:
         kept = b""
+        # The engine counts lines before it leaves out those that are later.
+        tail = LOG_TAIL_LINES if until is None else None
         logs = self._context.engine.logs(
-            container_id, tail=LOG_TAIL_LINES, since=None, follow=False
+            container_id, tail=tail, since=None, until=until, follow=False
         )
         with suppress(EngineError):
             async with aclosing(logs):

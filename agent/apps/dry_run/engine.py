@@ -240,11 +240,17 @@ class DryEngine:
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Return what was written."""
         return self._real.logs(
-            container_id, tail=tail, since=since, follow=follow, timestamps=timestamps
+            container_id,
+            tail=tail,
+            since=since,
+            until=until,
+            follow=follow,
+            timestamps=timestamps,
         )
 
     async def execute(

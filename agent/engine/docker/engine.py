@@ -324,6 +324,7 @@ class DockerEngine:
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Yield its standard output and standard error, in the order of writing."""
@@ -335,6 +336,8 @@ class DockerEngine:
             "follow": "1" if follow else "0",
             "timestamps": "1" if timestamps else "0",
         }
+        if until is not None:
+            query["until"] = f"{until:.9f}"
         idle = None if follow else self._seconds
         path = f"/containers/{container_id}/logs"
         with self._logs.spent():

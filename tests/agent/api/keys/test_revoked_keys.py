@@ -49,9 +49,10 @@ class EndlessEngine(FakeEngine):
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        del tail, since, follow, timestamps
+        del tail, since, follow, until, timestamps
         self._find(container_id)
         yield b"a line\n"
         await self.more.wait()

@@ -2,15 +2,23 @@
 
 import asyncio
 import json
+import secrets
 import socket
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
+from structlog.testing import LogCapture
 
+from agent.apps.errors import StartFailed
+from agent.model import NewApp
 from tests.support.agent.containers import containers_of, limits
+from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
@@ -111,69 +119,52 @@ async def test_ports_that_others_hold_are_refused_with_their_holder(
     async with server:
         taken = await agent.ask("POST", "", {**body, "http_port": record["http_port"]})
         bound = await agent.ask("POST", "", {**body, "ssh_port": foreign})
+    await agent.ask("PUT", f"/{record['name']}/stop")
+    kept = await agent.ask("POST", "", {**body, "http_port": record["http_port"]})
 
-    assert taken.status == bound.status == 409
+    assert taken.status == bound.status == kept.status == 409
     assert f"app `{record['name']}`" in taken.json["message"]
     assert f"port {foreign}" in bound.json["message"]
 
 
-async def test_a_port_of_a_stopped_app_stays_its_own(
-    agent: InProcessAgent, busybox_image: str
-) -> None:
-    record = await agent.create(busybox_image)
-    await agent.ask("PUT", f"/{record['name']}/stop")
+BAD_FIELDS: list[tuple[str, Any]] = [
+    ("name", "Web"),
+    ("name", "../etc"),
+    ("name", "a\n"),
+    ("name", "x" * 64),
+    ("image", "a b"),
+    ("image", "--help"),
+    ("ssh_port", 65536),
+    ("ssh_port", -1),
+    ("http_port", "80"),
+    ("http_port", 80.0),
+    ("http_port", True),
+    ("cpu", 1_000_000),
+    ("memory", 5),
+    ("memory", 1 << 40),
+    ("memory", None),
+    ("env", {"A=B": "x"}),
+    ("env", {"A": "\0"}),
+    ("env", {"A": 1}),
+    ("description", "x" * 1025),
+    ("description", None),
+    ("privileged", True),
+    ("HostConfig", {"Privileged": True}),
+    ("volumes", ["/:/host"]),
+]
 
-    answer = await agent.ask(
-        "POST",
-        "",
-        {"name": agent.name(), "image": busybox_image, "http_port": record["http_port"]},
-    )
 
-    assert answer.status == 409
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("name", "Web"),
-        ("name", "../etc"),
-        ("name", "a\n"),
-        ("name", "x" * 64),
-        ("image", "a b"),
-        ("image", "--help"),
-        ("ssh_port", 65536),
-        ("ssh_port", -1),
-        ("http_port", "80"),
-        ("http_port", 80.0),
-        ("http_port", True),
-        ("cpu", 1_000_000),
-        ("memory", 5),
-        ("memory", 1 << 40),
-        ("memory", None),
-        ("env", {"A=B": "x"}),
-        ("env", {"A": "\0"}),
-        ("env", {"A": 1}),
-        ("description", "x" * 1025),
-        ("description", None),
-        ("privileged", True),
-        ("HostConfig", {"Privileged": True}),
-        ("volumes", ["/:/host"]),
-    ],
-)
 async def test_a_field_that_is_not_what_it_may_be_is_named_and_nothing_is_done(
-    agent: InProcessAgent,
-    busybox_image: str,
-    docker_client: docker.APIClient,
-    field: str,
-    value: Any,
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     name = agent.name()
-    body = {"name": name, "image": busybox_image, field: value}
+    for field, value in BAD_FIELDS:
+        body = {"name": name, "image": busybox_image, field: value}
 
-    created = await agent.ask("POST", "", body)
+        created = await agent.ask("POST", "", body)
 
-    assert created.status == 400
-    assert field in created.json["message"]
+        assert created.status == 400, (field, value)
+        assert field in created.json["message"]
     assert not containers_of(docker_client, name)
 
 
@@ -236,6 +227,35 @@ async def test_an_app_that_does_not_stay_up_tells_its_exit_code_and_last_lines(
     assert cut.json["message"].endswith("; it wrote:\nno configuration")
     assert not containers_of(docker_client, name)
     assert not docker_client.volumes(filters={"name": f"rollcall-{name}"})["Volumes"]
+
+
+# What it writes once the engine has started it again is no reason why it ended.
+ENDS_ONCE = "[ -e /srv/ran ] && echo again && exec sleep 999; touch /srv/ran; echo why; exit 3"
+
+
+class LateLog(WrappedEngine):
+    """An engine that answers with a log only once it has started the container again."""
+
+    async def logs(self, container_id: str, **window: Any) -> AsyncGenerator[bytes]:
+        async def runs_again() -> bool:
+            whole = self.real.logs(container_id, tail=None, since=None, follow=False)
+            return b"again" in b"".join([chunk async for chunk in whole])
+
+        await async_until(runs_again)
+        async for chunk in self.real.logs(container_id, **window):
+            yield chunk
+
+
+async def test_the_last_lines_are_those_of_the_run_that_ended_and_not_of_the_next(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    command = ("/bin/sh", "-c", ENDS_ONCE)
+    new = NewApp(name=f"test-{secrets.token_hex(4)}", image=busybox_image, command=command)
+    async with running_apps(tmp_path, LateLog(engine_url), LogCapture()) as apps:
+        with pytest.raises(StartFailed, match="does not stay up") as failed:
+            await apps.create(new, ASKER)
+
+    assert failed.value.output == "why"
 
 
 async def test_a_program_that_is_not_there_fails_the_start_with_the_engines_words(

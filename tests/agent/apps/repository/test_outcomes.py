@@ -147,9 +147,10 @@ class EndingEngine(FakeEngine):
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        del container_id, tail, since, follow, timestamps
+        del container_id, tail, since, follow, until, timestamps
         yield self._output
 
 

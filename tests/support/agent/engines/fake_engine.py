@@ -286,9 +286,10 @@ class FakeEngine:
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
-        del tail, since, follow, timestamps
+        del tail, since, follow, until, timestamps
         yield f"a line of {self._find(container_id).name}\n".encode()
 
     async def execute(

@@ -131,10 +131,16 @@ class WrappedEngine:
         tail: int | None,
         since: float | None,
         follow: bool,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes]:
         return self.real.logs(
-            container_id, tail=tail, since=since, follow=follow, timestamps=timestamps
+            container_id,
+            tail=tail,
+            since=since,
+            until=until,
+            follow=follow,
+            timestamps=timestamps,
         )
 
     async def execute(
