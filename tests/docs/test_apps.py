@@ -148,7 +148,7 @@ TESTS = {
     ),
     "the password is lost with the container": (
         "agent/apps/operations/passwords/test_password.py",
-        "test_an_app_rebuilt_while_stopped_gets_the_password_when_it_starts",
+        "test_a_stopped_app_gets_the_password_when_it_starts",
     ),
     "the engine refuses to set a password": (
         "agent/apps/operations/passwords/test_refused_exec.py",

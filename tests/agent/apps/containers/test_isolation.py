@@ -19,7 +19,7 @@ from tests.support.agent.engines.neighbour import fetch, neighbour
 from tests.support.agent.tars import packed
 from tests.support.pages import Page
 
-pytestmark = pytest.mark.real("dockerd", "iptables")
+pytestmark = pytest.mark.real("dockerd", "iptables", "curl")
 
 METADATA = "169.254.169.254"
 
@@ -116,6 +116,7 @@ async def test_without_it_apps_reach_one_another_and_move_at_their_next_replacem
         assert "still isolated" in listed["message"]
 
 
+@pytest.mark.release("the test of the firewall lines reaches both, too")
 async def test_the_outside_and_whoever_comes_from_there_are_reached_as_before(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
@@ -149,6 +150,7 @@ async def test_ipv6_and_the_size_of_packets_are_those_of_the_default_bridge(
         assert "Hello" in page(client, one, host)
 
 
+@pytest.mark.release("another engine for what is reached by IPv6")
 async def test_published_ports_and_the_outside_are_reached_by_ipv6(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
@@ -193,6 +195,7 @@ async def test_an_app_whose_network_was_removed_is_told_to_be_rebuilt_and_works_
 
 
 @pytest.mark.engines
+@pytest.mark.release("another engine for the addresses of ports")
 async def test_ports_are_published_on_the_addresses_of_one_ip_version_alone(
     tmp_path: Path, dockerd: Dockerd
 ) -> None:
@@ -210,6 +213,7 @@ async def test_ports_are_published_on_the_addresses_of_one_ip_version_alone(
                 assert [port for port in pages if "Hello" in pages[port]] == ports
 
 
+@pytest.mark.release("another engine for the size of packets")
 async def test_large_transfers_pass_where_packets_are_small(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
@@ -231,6 +235,7 @@ async def test_large_transfers_pass_where_packets_are_small(
             assert page_on_host(dockerd, f"{address(client, one)}:8000") == large
 
 
+@pytest.mark.release("another engine for a second agent")
 async def test_two_agents_share_the_network(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:

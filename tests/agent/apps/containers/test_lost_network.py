@@ -13,7 +13,7 @@ from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
-pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
+pytestmark = pytest.mark.real("dockerd", "unshare", "ip", "curl")
 
 
 @pytest.fixture
@@ -78,6 +78,7 @@ async def test_a_start_connects_an_app_again_that_was_disconnected(
         await until_reachable(dockerd, record)
 
 
+@pytest.mark.release("another engine for a network of somebody else")
 async def test_an_app_in_another_network_instead_is_connected_to_its_own(
     dockerd: Dockerd, agent: InProcessAgent, client: docker.APIClient
 ) -> None:

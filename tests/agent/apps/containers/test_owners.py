@@ -15,10 +15,10 @@ from tests.support.agent.in_process import InProcessAgent
 from tests.support.agent.running_apps import ASKER
 from tests.support.run.release import some_of
 
-USERS = r"""
-RUN busybox mkdir -p /etc /own /bare && echo staff:x:77: >/etc/group
-RUN echo app:x:1234:55::/:/bin/sh >/etc/passwd
-RUN busybox chown 9:8 /own && busybox chmod 750 /own && echo x >/bare/file
+USERS = {"etc/passwd": b"app:x:1234:55::/:/bin/sh\n", "etc/group": b"staff:x:77:\n"}
+PATHS = """\
+RUN busybox mkdir /own /bare && busybox chown 9:8 /own && busybox chmod 750 /own && \\
+    echo x >/bare/file
 """
 
 
@@ -40,7 +40,7 @@ def owners(client: docker.APIClient, record: dict[str, Any], *paths: str) -> lis
     ("user", "owner"),
     some_of(
         [("app", "1234:55"), ("app:staff", "1234:77"), ("1234", "1234:55"), ("4321", "4321:0")],
-        *(("app:staff", "1234:77"), ("4321", "4321:0")),
+        ("app:staff", "1234:77"),
         reason="an image for each user",
     ),
 )
@@ -52,7 +52,7 @@ async def test_a_new_volume_belongs_to_the_user_of_the_image(
     owner: str,
 ) -> None:
     paths = ("/srv", "/srv/deeper", "/bare", "/own")
-    with derived_image(docker_client, busybox_image, f"{USERS}\nUSER {user}") as image:
+    with derived_image(docker_client, busybox_image, f"{PATHS}USER {user}", USERS) as image:
         record = await agent.create(image, data=list(paths))
         found = owners(docker_client, record, *paths)
         assert found == [f"{owner}:755", f"{owner}:755", f"{owner}:755", "9:8:750"]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agent.containers import containers_of, derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -110,8 +111,7 @@ async def test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_a
 ) -> None:
     record = await agent.create(busybox_image, health={**PAGE, "retries": 1, "timeout_seconds": 1})
     path = f"/{record['name']}"
-    with derived_image(docker_client, busybox_image, "RUN busybox rm /www/index.html") as image:
-        refused = await agent.ask("PUT", path, {"image": image})
+    refused = await agent.ask("PUT", path, {"command": ["httpd", "-f", "-p", "8000", "-h", "/srv"]})
     updated = await agent.ask("PUT", path, {"env": {"A": "1"}})
 
     assert refused.status == 409
@@ -122,7 +122,12 @@ async def test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_a
 
 @pytest.mark.engines
 @pytest.mark.parametrize(
-    "command", [["/no-such-program"], ["no-such-program"], ["/bin/sh", "-c", "no-such-program"]]
+    "command",
+    some_of(
+        [["/no-such-program"], ["no-such-program"], ["/bin/sh", "-c", "no-such-program"]],
+        ["no-such-program"],
+        reason="further commands, for whose retries each test waits",
+    ),
 )
 async def test_a_check_whose_program_is_missing_ends_an_update_after_its_retries_with_its_output(
     tmp_path: Path, engine_url: str, busybox_image: str, command: list[str]
@@ -145,24 +150,24 @@ async def test_a_check_whose_program_is_missing_ends_an_update_after_its_retries
         assert WITHOUT_PROGRAM.search(unhealthy["message"])
 
 
-@pytest.mark.parametrize(
-    ("health", "field"),
-    [
-        ({}, "health"),
-        ({"path": "/", "intervals": 1}, "intervals"),
-        ({"path": "/", "interval_seconds": 0}, "interval_seconds"),
-        ({"path": "/", "timeout_seconds": "5"}, "timeout_seconds"),
-        ({"path": "/", "retries": True}, "retries"),
-        ({"path": "/", "start_seconds": -1}, "start_seconds"),
-        ("/", "health"),
-    ],
-)
+WRONG_SHAPES: list[tuple[Any, str]] = [
+    ({}, "health"),
+    ({"path": "/", "intervals": 1}, "intervals"),
+    ({"path": "/", "interval_seconds": 0}, "interval_seconds"),
+    ({"path": "/", "timeout_seconds": "5"}, "timeout_seconds"),
+    ({"path": "/", "retries": True}, "retries"),
+    ({"path": "/", "start_seconds": -1}, "start_seconds"),
+    ("/", "health"),
+]
+
+
 async def test_a_check_of_the_wrong_shape_is_400_and_names_the_field(
-    agent: InProcessAgent, busybox_image: str, health: Any, field: str
+    agent: InProcessAgent, busybox_image: str
 ) -> None:
-    body = {"name": agent.name(), "image": busybox_image, "health": health}
+    for health, field in WRONG_SHAPES:
+        body = {"name": agent.name(), "image": busybox_image, "health": health}
 
-    answer = await agent.ask("POST", "", body)
+        answer = await agent.ask("POST", "", body)
 
-    assert answer.status == 400
-    assert field in answer.json["message"]
+        assert answer.status == 400, health
+        assert field in answer.json["message"]

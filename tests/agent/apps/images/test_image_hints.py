@@ -5,15 +5,12 @@ import pytest
 
 from tests.support.agent.containers import derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
 # A `chpasswd` that writes its input to /given instead of setting a password.
-CHPASSWD = """\
-RUN mkdir -p /usr/sbin && printf "%s\\n" "#!/bin/sh" "cat >/given" >/usr/sbin/chpasswd && \\
-    busybox chmod 755 /usr/sbin/chpasswd
-LABEL rollcall.user=root
-"""
+CHPASSWD = {"usr/sbin/chpasswd": b"#!/bin/sh\ncat >/given\n"}
 
 
 @pytest.mark.engines
@@ -32,7 +29,7 @@ async def test_an_image_says_where_its_data_lies(
 async def test_an_image_says_whose_password_is_set(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    with derived_image(docker_client, busybox_image, CHPASSWD) as image:
+    with derived_image(docker_client, busybox_image, "LABEL rollcall.user=root", CHPASSWD) as image:
         record = await agent.create(image)
         answer = await agent.ask("PUT", f"/{record['name']}/keys", "a good password")
         given = run_in_container(docker_client, record, "cat /given")
@@ -42,13 +39,16 @@ async def test_an_image_says_whose_password_is_set(
     assert given.startswith("root:$6$")
 
 
+BURDENS = [
+    {"Labels": {"x": "A" * 70_000}},
+    {"Cmd": ["/bin/sh", "-c", f"sleep 100; : {'A' * 70_000}"]},
+    {"Env": [f"X={'A' * 70_000}"]},
+]
+
+
 @pytest.mark.parametrize(
     "conf",
-    [
-        {"Labels": {"x": "A" * 70_000}},
-        {"Cmd": ["/bin/sh", "-c", f"sleep 100; : {'A' * 70_000}"]},
-        {"Env": [f"X={'A' * 70_000}"]},
-    ],
+    some_of(BURDENS, BURDENS[0], reason="further parts of the configuration"),
     ids=",".join,
 )
 async def test_an_image_whose_configuration_burdens_each_answer_of_the_engine_is_rejected(

@@ -1,7 +1,6 @@
 """What an app may ask of its container: a command, ports, the time to stop; and zeros."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,28 +54,27 @@ async def test_a_command_is_refused_where_the_settings_forbid_it(
     assert "`apps.allow_command`" in new.json["message"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"command": ["a\0b"]}, "NUL"),
-        ({"command": ["x" * 9000]}, "8192"),
-        ({"command": "sleep 1"}, "command"),
-        ({"http_target": 70000}, "http_target"),
-        ({"ssh_target": -1}, "ssh_target"),
-        ({"stop_seconds": 3601}, "stop_seconds"),
-        ({"stop_seconds": -1}, "stop_seconds"),
-        ({"pull": "sometimes"}, "pull"),
-    ],
-)
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"command": ["a\0b"]}, "NUL"),
+    ({"command": ["x" * 9000]}, "8192"),
+    ({"command": "sleep 1"}, "command"),
+    ({"http_target": 70000}, "http_target"),
+    ({"ssh_target": -1}, "ssh_target"),
+    ({"stop_seconds": 3601}, "stop_seconds"),
+    ({"stop_seconds": -1}, "stop_seconds"),
+    ({"pull": "sometimes"}, "pull"),
+]
+
+
 async def test_an_invalid_field_is_refused_by_its_name(
-    agent: InProcessAgent, busybox_image: str, fields: dict[str, Any], word: str
+    agent: InProcessAgent, busybox_image: str
 ) -> None:
     body = {"name": agent.name(), "image": busybox_image}
+    for fields, word in INVALID:
+        answer = await agent.ask("POST", "", {**body, **fields})
 
-    answer = await agent.ask("POST", "", {**body, **fields})
-
-    assert answer.status == 400
-    assert word in answer.json["message"]
+        assert answer.status == 400, fields
+        assert word in answer.json["message"]
 
 
 async def test_of_several_exposed_ports_the_record_says_which_was_taken_until_one_is_chosen(
@@ -120,32 +118,26 @@ async def test_zeros_leave_ports_and_limits_as_they_are(
     assert changed.json == {**record, "description": "tea", "revision": 2}
 
 
-def set_cpu(client: docker.APIClient, container: str) -> None:
-    client.update_container(container, cpu_quota=70_000)
+BY_HAND: dict[str, dict[str, Any]] = {
+    "cpu": {"cpu_quota": 70_000},
+    "memory": {"mem_limit": 40 << 20, "memswap_limit": 40 << 20},
+}
 
 
-def set_memory(client: docker.APIClient, container: str) -> None:
-    client.update_container(container, mem_limit=40 << 20, memswap_limit=40 << 20)
-
-
-@pytest.mark.parametrize(("field", "by_hand"), [("cpu", set_cpu), ("memory", set_memory)])
 async def test_an_update_to_the_recorded_limits_undoes_what_was_changed_by_hand(
-    agent: InProcessAgent,
-    busybox_image: str,
-    docker_client: docker.APIClient,
-    field: str,
-    by_hand: Callable[[docker.APIClient, str], None],
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await agent.create(busybox_image, cpu=50, memory=32)
     before = limits(docker_client, record)
-    by_hand(docker_client, record["container_id"])
-    assert limits(docker_client, record) != before
+    for field, changed in BY_HAND.items():
+        docker_client.update_container(record["container_id"], **changed)
+        assert limits(docker_client, record) != before
 
-    answer = await agent.ask("PUT", f"/{record['name']}", {field: record[field]})
+        answer = await agent.ask("PUT", f"/{record['name']}", {field: record[field]})
 
-    assert answer.status == 200
-    assert answer.json["container_id"] == record["container_id"]
-    assert limits(docker_client, record) == before
+        assert answer.status == 200
+        assert answer.json["container_id"] == record["container_id"]
+        assert limits(docker_client, record) == before
 
 
 async def test_an_app_has_its_own_time_to_stop(

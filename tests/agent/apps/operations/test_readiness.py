@@ -26,6 +26,7 @@ from tests.support.agent.containers import (
 from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, InProcessAgent, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
 SETTLING = replace(DEFAULTS, settle_seconds=0.1, healthy_seconds=0.5, min_free_percent=0)
@@ -231,7 +232,9 @@ CHECKS_WITHOUT_PROGRAM = {
 
 @pytest.mark.real
 @pytest.mark.engines
-@pytest.mark.parametrize("form", CHECKS_WITHOUT_PROGRAM)
+@pytest.mark.parametrize(
+    "form", some_of(CHECKS_WITHOUT_PROGRAM, "exec", reason="the other form of a check")
+)
 async def test_a_check_of_an_image_whose_program_is_missing_ends_an_update_with_its_output(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient, form: str
 ) -> None:

@@ -56,60 +56,47 @@ async def ask_between_two_starts(
     raise AssertionError("it never rested for as long as the requests took")
 
 
-async def test_nothing_is_asked_of_an_app_between_two_starts_that_needs_it_up(
+async def test_between_two_starts_an_app_is_down_and_a_stop_ends_the_starting_anew(
     agent: InProcessAgent, crashing_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await restarting_app(agent, docker_client, crashing_image)
+    name = record["name"]
+    assert (record["exit_code"], record["desired"]) == (3, "running")
 
-    started, keys = await ask_between_two_starts(
-        agent, record["name"], ("PUT", "/start", None), ("PUT", "/keys", "a good password")
+    started, keys, processes, stats = await ask_between_two_starts(
+        agent,
+        name,
+        ("PUT", "/start", None),
+        ("PUT", "/keys", "a good password"),
+        ("GET", "/processes", None),
+        ("GET", "/stats", None),
     )
+    stopped = (await agent.ask("PUT", f"/{name}/stop")).json
 
     assert started.status == 200
     assert started.json["container_id"] == record["container_id"]
     assert started.json["desired"] == "running"
     assert keys.status == 409
     assert "is restarting" in keys.json["message"]
-    assert (record["exit_code"], record["desired"]) == (3, "running")
-
-
-async def test_processes_and_stats_between_two_starts_are_those_of_an_app_that_does_not_run(
-    agent: InProcessAgent, crashing_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await restarting_app(agent, docker_client, crashing_image)
-
-    processes, stats = await ask_between_two_starts(
-        agent, record["name"], ("GET", "/processes", None), ("GET", "/stats", None)
-    )
-
     assert processes.json == []
     assert stats.status == 409
-
-
-async def test_a_stop_ends_the_starting_anew(
-    agent: InProcessAgent, crashing_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await restarting_app(agent, docker_client, crashing_image)
-
-    stopped = (await agent.ask("PUT", f"/{record['name']}/stop")).json
-
     assert (stopped["state"], stopped["desired"]) == ("exited", "stopped")
     assert stopped["exit_code"] == 3
     state = docker_client.inspect_container(record["container_id"])["State"]
     assert (state["Running"], state["Restarting"]) == (False, False)
 
 
-async def test_other_limits_hold_from_the_next_start_on(
-    agent: InProcessAgent, crashing_image: str, docker_client: docker.APIClient
+async def test_other_limits_hold_from_the_next_start_on_and_another_image_ends_its_troubles(
+    agent: InProcessAgent, crashing_image: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await restarting_app(agent, docker_client, crashing_image)
     name = record["name"]
 
-    updated = await agent.ask("PUT", f"/{name}", {"memory": 24, "cpu": 30})
+    limited = await agent.ask("PUT", f"/{name}", {"memory": 24, "cpu": 30})
 
-    assert updated.status == 200
-    assert (updated.json["memory"], updated.json["cpu"]) == (24, 30)
-    assert updated.json["container_id"] == record["container_id"]
+    assert limited.status == 200
+    assert (limited.json["memory"], limited.json["cpu"]) == (24, 30)
+    assert limited.json["container_id"] == record["container_id"]
     assert limits(docker_client, record) == (100_000, 30_000, 24 << 20, 24 << 20)
 
     async def started_with_it() -> bool:
@@ -117,30 +104,7 @@ async def test_other_limits_hold_from_the_next_start_on(
         return str(24 << 20) in log.decode()
 
     await async_until(started_with_it, within=60)
-
-
-async def test_a_rebuild_goes_back_to_it_where_the_new_container_ends_as_well(
-    agent: InProcessAgent, crashing_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await restarting_app(agent, docker_client, crashing_image)
-    name = record["name"]
-
-    rebuilt = await agent.ask("PUT", f"/{name}/rebuild")
-
-    assert rebuilt.status == 409
-    assert "exit code 3" in rebuilt.json["message"]
-    assert "broken" in rebuilt.json["message"]
-    assert [each["Id"] for each in containers_of(docker_client, name)] == [record["container_id"]]
-    # The agent itself may be about to start it once more.
-    after = await agent.until(name, state="restarting", progress=None)
-    assert after["desired"] == "running"
-
-
-async def test_an_update_to_an_image_that_works_ends_its_troubles(
-    agent: InProcessAgent, crashing_image: str, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await restarting_app(agent, docker_client, crashing_image)
-    name = record["name"]
+    await agent.until(name, state="restarting")
 
     updated = await agent.ask("PUT", f"/{name}", {"image": busybox_image})
 
@@ -149,14 +113,26 @@ async def test_an_update_to_an_image_that_works_ends_its_troubles(
     assert len(containers_of(docker_client, name)) == 1
 
 
-async def test_a_delete_leaves_nothing_that_could_start_anew(
+async def test_a_rebuild_whose_container_ends_as_well_is_undone_and_a_delete_leaves_nothing(
     tmp_path: Path, engine_url: str, crashing_image: str, docker_client: docker.APIClient
 ) -> None:
     async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
         record = await restarting_app(agent, docker_client, crashing_image)
+        name = record["name"]
 
-        deleted = await agent.ask("DELETE", f"/{record['name']}")
+        rebuilt = await agent.ask("PUT", f"/{name}/rebuild")
+
+        assert rebuilt.status == 409
+        assert "exit code 3" in rebuilt.json["message"]
+        assert "broken" in rebuilt.json["message"]
+        left = [each["Id"] for each in containers_of(docker_client, name)]
+        assert left == [record["container_id"]]
+        # The agent itself may be about to start it once more.
+        after = await agent.until(name, state="restarting", progress=None)
+        assert after["desired"] == "running"
+
+        deleted = await agent.ask("DELETE", f"/{name}")
 
         assert deleted.status == 200
-        assert containers_of(docker_client, record["name"]) == []
-        assert (await agent.ask("GET", f"/{record['name']}")).status == 404
+        assert containers_of(docker_client, name) == []
+        assert (await agent.ask("GET", f"/{name}")).status == 404

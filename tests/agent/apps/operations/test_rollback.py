@@ -27,13 +27,12 @@ from tests.support.waiting import async_until
 pytestmark = pytest.mark.real("docker-registry", "perl")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image_server(
-    tmp_path: Path, free_port: FreePort, docker_client: docker.APIClient
+    tmp_path_factory: pytest.TempPathFactory, free_port: FreePort
 ) -> Iterator[ImageRegistry]:
-    with image_registry(tmp_path / "images", free_port()) as registry:
+    with image_registry(tmp_path_factory.mktemp("server") / "images", free_port()) as registry:
         yield registry
-        registry.forget(docker_client)
 
 
 @pytest.fixture
@@ -43,18 +42,27 @@ def login(tmp_path: Path, image_server: ImageRegistry) -> ImageRegistryLogin:
     return ImageRegistryLogin(server=image_server.server, user=USER, password_file=file)
 
 
-@pytest.fixture
-async def served(
+@pytest.fixture(scope="module")
+def pushed(
     image_server: ImageRegistry, docker_client: docker.APIClient, busybox_image: str
 ) -> list[str]:
-    """Return the references of two images of the server that are not on this host."""
+    """Return the references of two images of the server."""
 
     def push(version: str) -> str:
-        lines = f"RUN echo version {version} > /www/index.html"
-        with derived_image(docker_client, busybox_image, lines) as image:
+        files = {"www/index.html": f"version {version}".encode()}
+        with derived_image(docker_client, busybox_image, files=files) as image:
             return image_server.push(docker_client, image, f"team/app-{version}")
 
-    return [await asyncio.to_thread(push, version) for version in ("1", "2")]
+    return [push(version) for version in ("1", "2")]
+
+
+@pytest.fixture
+def served(
+    image_server: ImageRegistry, docker_client: docker.APIClient, pushed: list[str]
+) -> Iterator[list[str]]:
+    """Yield the references of two images of the server that are not on this host."""
+    yield pushed
+    image_server.forget(docker_client)
 
 
 async def until_gone(client: docker.APIClient, image: str) -> None:

@@ -32,13 +32,8 @@ async def test_limits_change_in_the_running_container(
     assert answer.json["started_at"] == record["started_at"]
     assert limits(docker_client, record) == (100_000, 75_000, 48 << 20, 48 << 20)
 
-
-async def test_limits_of_a_stopped_app_count_from_its_next_start(
-    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await agent.create(busybox_image)
+    # Those of a stopped app count from its next start on.
     await agent.ask("PUT", f"/{record['name']}/stop")
-
     assert (await agent.ask("PUT", f"/{record['name']}", {"memory": 20})).status == 200
     started = (await agent.ask("PUT", f"/{record['name']}/start")).json
 
@@ -65,6 +60,7 @@ async def test_less_memory_than_the_app_uses_is_a_conflict(
     assert limits(docker_client, record)[2] == 64 << 20
 
 
+@pytest.mark.release("another limit that is less than what the app uses")
 async def test_memory_that_somebody_has_raised_and_the_app_uses_is_not_taken_away(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -103,19 +99,13 @@ async def test_other_ports_replace_the_container_and_keep_the_data(
     assert only["Names"] == [f"/{record['name']}"]
 
 
-async def test_an_empty_update_changes_nothing(agent: InProcessAgent, busybox_image: str) -> None:
-    record = await agent.create(busybox_image)
-
-    answer = await agent.ask("PUT", f"/{record['name']}", {})
-
-    assert answer.status == 200
-    assert answer.json == record
-
-
-async def test_a_bad_update_is_named_and_changes_nothing(
+async def test_an_empty_update_changes_nothing_and_a_bad_one_is_named(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
+    empty = await agent.ask("PUT", f"/{record['name']}", {})
+    assert (empty.status, empty.json) == (200, record)
+
     bad: list[tuple[str, Any]] = [
         ("ssh_port", -1),
         ("http_port", 70000),

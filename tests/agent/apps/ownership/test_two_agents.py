@@ -41,6 +41,7 @@ async def test_a_second_agent_neither_lists_nor_changes_nor_removes_apps_of_the_
         assert read_file(docker_client, record) == "precious"
 
 
+@pytest.mark.release("further data of another agent")
 async def test_each_of_two_agents_keeps_the_data_of_its_own_app_of_one_name(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

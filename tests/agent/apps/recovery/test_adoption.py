@@ -8,11 +8,15 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.model import AppChanges, HealthCheck, NewApp
-from tests.support.agent.containers import PASSWORD, set_password
+from tests.support.agent.containers import (
+    TAKES_PASSWORDS,
+    derived_image,
+    password_hash,
+    set_password,
+)
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import InProcessAgent, delete_database, in_process_agent
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
-from tests.support.agent.ssh import log_in, until_ssh_answers
 
 
 async def records(agent: InProcessAgent, *names: str) -> list[dict[str, Any]]:
@@ -49,20 +53,21 @@ async def test_apps_come_back_with_all_that_was_asked_for(
 @pytest.mark.real
 @pytest.mark.engines
 async def test_the_password_is_read_back_from_the_container(
-    tmp_path: Path, engine_url: str, ssh_image: str
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
-        record = await agent.create(ssh_image, memory=128)
-        await set_password(agent, record)
+    with derived_image(docker_client, busybox_image, files=TAKES_PASSWORDS) as image:
+        async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
+            record = await agent.create(image)
+            await set_password(agent, record)
+        before = password_hash(docker_client, record)
 
-    delete_database(tmp_path)
+        delete_database(tmp_path)
 
-    async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
-        agent.used.append(record["name"])
-        rebuilt = (await agent.ask("PUT", f"/{record['name']}/rebuild")).json
-        assert rebuilt["container_id"] != record["container_id"]
-        await until_ssh_answers(rebuilt)
-        assert await log_in(rebuilt, PASSWORD) == "app"
+        async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
+            agent.used.append(record["name"])
+            rebuilt = (await agent.ask("PUT", f"/{record['name']}/rebuild")).json
+            assert rebuilt["container_id"] != record["container_id"]
+            assert password_hash(docker_client, rebuilt) == before
 
 
 @pytest.mark.real

@@ -14,6 +14,7 @@ from tests.support.agent.containers import STUBBORN, derived_image
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.daemons import Daemons
+from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(1)]
@@ -98,6 +99,7 @@ async def test_a_stop_by_hand_is_heeded_by_each_agent_until_the_engine_restarts(
             await agent.until(each["name"], state="running", message=None)
 
 
+@pytest.mark.release("waits for an engine that ends slowly")
 async def test_an_engine_that_shuts_down_slowly_leaves_nothing_down_afterwards(
     dockerd: Dockerd, agent: InProcessAgent, client: docker.APIClient
 ) -> None:
@@ -116,7 +118,10 @@ async def test_an_engine_that_shuts_down_slowly_leaves_nothing_down_afterwards(
             await agent.ask("DELETE", f"/{record['name']}")
 
 
-@pytest.mark.parametrize("first", ["agent", pytest.param("engine", marks=pytest.mark.engines)])
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    "first", some_of(["agent", "engine"], "agent", reason="a reboot for each order")
+)
 def test_apps_run_after_a_reboot_whoever_comes_back_first(
     dockerd: Dockerd, daemons: Daemons, first: str
 ) -> None:
@@ -172,7 +177,7 @@ async def test_an_app_that_crashes_at_each_start_is_restarted_by_the_engine_alon
         record = await agent.create(image)
 
         async def crashed_often() -> bool:
-            return bool((await agent.get(record["name"]))["restarts"] >= 4)
+            return bool((await agent.get(record["name"]))["restarts"] >= 3)
 
         await async_until(crashed_often)
         told = await until_told(agent, record["name"], "ended by itself", "with exit code 3 at")

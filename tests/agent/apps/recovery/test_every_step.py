@@ -34,6 +34,7 @@ from tests.support.agent.engines.fake_engine import (
 )
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.agent.tars import packed
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +177,15 @@ ISOLATED = {
     "broken image, in the network of isolated apps",
 }
 REMOVE_VOLUMES = {"delete", "delete with volumes"}
+# One of each kind, with what may come between: data, the network, and a container that fails.
+OF_EACH_KIND = some_of(
+    OPERATIONS,
+    *("create", "create what does not start, with data kept from before"),
+    *("move into the network of isolated apps", "data", "limits", "rebuild"),
+    *("rollback in the background, to more data", "rollback to what does not start", "start"),
+    *("restart", "stop", "delete with volumes", "restore", "export, paused", "password"),
+    reason="further operations of the same kinds",
+)
 # Of the volumes before, only those remain that the record names, whatever the outcome.
 REPLACE_VOLUMES = {"restore"}
 
@@ -242,7 +252,7 @@ def again(
     )
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", OF_EACH_KIND)
 async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
     tmp_path: Path, operation: str
 ) -> None:
@@ -275,7 +285,7 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
     await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", OF_EACH_KIND)
 async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
     tmp_path: Path, operation: str
 ) -> None:

@@ -214,6 +214,7 @@ async def test_an_old_database_takes_its_running_apps_back_and_removes_nothing(
 
 
 @pytest.mark.real
+@pytest.mark.release("test_adoption.py has such a copy, too")
 async def test_an_operators_copy_of_an_app_is_left_alone(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

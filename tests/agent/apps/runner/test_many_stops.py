@@ -33,7 +33,7 @@ async def create_all(agent: InProcessAgent, image: str, count: int) -> list[dict
     return await asyncio.gather(*(create() for _ in range(count)))
 
 
-@pytest.mark.parametrize("count", some_of([12, 60], 12, reason="sixty containers at once"))
+@pytest.mark.parametrize("count", some_of([8, 60], 8, reason="sixty containers at once"))
 async def test_each_stop_of_many_at_once_is_done_and_a_start_beside_them_does_not_wait(
     agent: InProcessAgent,
     stubborn_image: str,

@@ -1,4 +1,4 @@
-"""One change at a time for an app, apps side by side, and none that a client's leaving ends."""
+"""One change at a time for an app, and none that a client's leaving ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,20 +52,3 @@ async def test_a_change_goes_on_when_its_client_has_gone(
     docker_client.kill(record["container_id"])
 
     await agent.until(record["name"], state="exited", desired="stopped")
-
-
-async def test_apps_change_side_by_side(
-    agent: InProcessAgent, stubborn_image: str, docker_client: docker.APIClient
-) -> None:
-    records = [await agent.create(stubborn_image) for _ in range(3)]
-
-    containers = [each["container_id"] for each in records]
-    told = docker_client.events(decode=True, filters={"event": "kill", "container": containers})
-    stops = [asyncio.create_task(agent.ask("PUT", f"/{each['name']}/stop")) for each in records]
-    signalled = {(await asyncio.to_thread(next, told))["id"] for _ in containers}
-    told.close()
-
-    assert signalled == set(containers)  # and none of them has ended
-    for each in containers:
-        docker_client.kill(each)
-    assert [answer.status for answer in await asyncio.gather(*stops)] == [200, 200, 200]

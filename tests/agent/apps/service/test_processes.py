@@ -39,10 +39,9 @@ async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> 
 async def test_a_user_has_the_name_that_the_image_gives_it_and_no_other(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    line = "www:x:1:1::/:/bin/sh"  # which other hosts call daemon
-    named = f'RUN ["/bin/sh", "-c", "mkdir -p /etc; echo {line} > /etc/passwd"]\nUSER 1'
+    users = {"etc/passwd": b"www:x:1:1::/:/bin/sh\n"}  # which other hosts call daemon
     with (
-        derived_image(docker_client, busybox_image, named) as image,
+        derived_image(docker_client, busybox_image, "USER 1", users) as image,
         derived_image(docker_client, busybox_image, "USER 2") as unnamed,
     ):
         for tag, user in ((image, "www"), (unnamed, "2")):

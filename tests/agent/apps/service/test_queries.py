@@ -99,10 +99,11 @@ async def test_a_key_that_may_only_read_sees_the_names_in_env_and_no_values(
     assert {"TOKEN": None} in [each["env"] for each in listed.json]
 
 
-async def test_processes_are_those_of_the_container(
+@pytest.mark.engines
+async def test_processes_and_stats_are_those_of_a_running_container(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
-    record = await agent.create(busybox_image)
+    record = await agent.create(busybox_image, memory=24)
 
     processes = (await agent.ask("GET", f"/{record['name']}/processes")).json
 
@@ -116,32 +117,26 @@ async def test_processes_are_those_of_the_container(
         "elapsed_seconds",
         "command",
     }
-    await agent.ask("PUT", f"/{record['name']}/stop")
-    assert (await agent.ask("GET", f"/{record['name']}/processes")).json == []
-
-
-@pytest.mark.engines
-async def test_stats_need_two_readings_for_the_cpu_and_a_running_app(
-    agent: InProcessAgent, busybox_image: str
-) -> None:
-    record = await agent.create(busybox_image, memory=24)
-
     first = (await agent.ask("GET", f"/{record['name']}/stats")).json
 
     async def has_second_reading() -> bool:
         stats = (await agent.ask("GET", f"/{record['name']}/stats")).json
         return stats["cpu_percent"] is not None and stats["cpu_percent"] >= 0
 
-    assert first["cpu_percent"] is None
+    assert first["cpu_percent"] is None  # that needs two readings
     await async_until(has_second_reading)  # between the first two, no time may have passed
     assert 0 < first["memory_bytes"] < first["memory_limit_bytes"] == 24 << 20
     assert first["pids"] >= 1
     await agent.ask("PUT", f"/{record['name']}/stop")
+    assert (await agent.ask("GET", f"/{record['name']}/processes")).json == []
     assert (await agent.ask("GET", f"/{record['name']}/stats")).status == 409
 
 
-async def test_labels_are_added_once_and_removed(agent: InProcessAgent, busybox_image: str) -> None:
-    path = f"/{(await agent.create(busybox_image))['name']}/labels"
+async def test_labels_are_added_once_and_removed_and_what_is_no_label_is_refused(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    name = (await agent.create(busybox_image))["name"]
+    path = f"/{name}/labels"
 
     added = await agent.ask("POST", path, {"Value": "url:http://x:1/"})
     again = await agent.ask("POST", path, {"Value": "url:http://x:1/"})
@@ -152,53 +147,47 @@ async def test_labels_are_added_once_and_removed(agent: InProcessAgent, busybox_
     assert (again.status, again.json["labels"]) == (200, ["url:http://x:1/"])
     assert (removed.status, removed.json["labels"]) == (200, [])
     assert absent.status == 404
-
-
-async def test_what_is_no_label_is_refused(agent: InProcessAgent, busybox_image: str) -> None:
-    record = await agent.create(busybox_image)
     bodies: list[Any] = [{}, {"value": "a:b"}]
     bodies += [{"Value": value} for value in ("ab", ":b", "a:\n", 1)]
     for body in bodies:
-        answer = await agent.ask("POST", f"/{record['name']}/labels", body)
+        answer = await agent.ask("POST", path, body)
 
         assert answer.status == 400, body
-        assert (await agent.get(record["name"]))["labels"] == []
+        assert (await agent.get(name))["labels"] == []
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", ""),
-        ("PUT", ""),
-        ("DELETE", ""),
-        ("PUT", "/start"),
-        ("PUT", "/stop"),
-        ("PUT", "/rebuild"),
-        ("PUT", "/rollback"),
-        ("GET", "/history"),
-        ("GET", "/events"),
-        ("GET", "/data"),
-        ("PUT", "/data"),
-        ("GET", "/processes"),
-        ("GET", "/stats"),
-        ("GET", "/logs"),
-        ("POST", "/labels"),
-        ("DELETE", "/labels"),
-        ("PUT", "/keys"),
-    ],
-)
-async def test_an_unknown_app_is_404_for_each_operation(
-    agent: InProcessAgent, method: str, path: str
-) -> None:
-    body: Any = {"Value": "a:b"} if path == "/labels" else {}
-    body = "a good password" if path == "/keys" else body
-
-    answer = await agent.ask(method, f"/no-such-app{path}", body)
-
-    assert answer.status == 404
-    assert "no-such-app" in answer.json["message"]
+OPERATIONS = [
+    ("GET", ""),
+    ("PUT", ""),
+    ("DELETE", ""),
+    ("PUT", "/start"),
+    ("PUT", "/stop"),
+    ("PUT", "/rebuild"),
+    ("PUT", "/rollback"),
+    ("GET", "/history"),
+    ("GET", "/events"),
+    ("GET", "/data"),
+    ("PUT", "/data"),
+    ("GET", "/processes"),
+    ("GET", "/stats"),
+    ("GET", "/logs"),
+    ("POST", "/labels"),
+    ("DELETE", "/labels"),
+    ("PUT", "/keys"),
+]
 
 
-@pytest.mark.parametrize("name", ["..%2f..%2fetc", "%2e%2e", "a%00", "a%0a", "A", "x" * 300])
-async def test_a_path_that_is_no_name_is_404(agent: InProcessAgent, name: str) -> None:
-    assert (await agent.ask("PUT", f"/{name}/rebuild")).status == 404
+async def test_an_unknown_app_is_404_for_each_operation(agent: InProcessAgent) -> None:
+    for method, path in OPERATIONS:
+        body: Any = {"Value": "a:b"} if path == "/labels" else {}
+        body = "a good password" if path == "/keys" else body
+
+        answer = await agent.ask(method, f"/no-such-app{path}", body)
+
+        assert answer.status == 404, (method, path)
+        assert "no-such-app" in answer.json["message"]
+
+
+async def test_a_path_that_is_no_name_is_404(agent: InProcessAgent) -> None:
+    for name in ("..%2f..%2fetc", "%2e%2e", "a%00", "a%0a", "A", "x" * 300):
+        assert (await agent.ask("PUT", f"/{name}/rebuild")).status == 404, name

@@ -1,7 +1,6 @@
 """A machine beside the host of an engine: a network namespace with a page on a port."""
 
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +11,9 @@ from tests.support.agent.engines.dockerd import Dockerd
 HOST, NEIGHBOUR, PORT = "198.51.100.1", "198.51.100.2", 8080
 HOST_IPV6, NEIGHBOUR_IPV6 = "2001:db8:5e::1", "2001:db8:5e::2"
 COMMAND_SECONDS = 30
-# A static busybox's wget crashes where a network has no resolver.
 # The kernel accepts a connection at once; on a busy machine, the answer may take longer.
-FETCH = """\
-import http.client, sys
-connection = http.client.HTTPConnection(sys.argv[1], timeout=2)
-connection.connect()
-connection.sock.settimeout(20)
-connection.request("GET", "/")
-print(connection.getresponse().read().decode(), end="")
-"""
+FETCH = ["curl", "--silent", "--globoff", "--noproxy", "*", "--connect-timeout", "2"]
+FETCH += ["--max-time", "22"]
 
 
 class Neighbour:
@@ -43,7 +35,7 @@ class Neighbour:
 def fetch(prefix: Sequence[str], where: str) -> str:
     """Return the page that is at HOST:PORT for a command behind ``prefix``, "" if there is none."""
     done = subprocess.run(
-        [*prefix, sys.executable, "-c", FETCH, where],
+        [*prefix, *FETCH, f"http://{where}/"],
         capture_output=True,
         text=True,
         check=False,

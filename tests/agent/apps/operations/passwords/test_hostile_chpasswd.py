@@ -1,13 +1,12 @@
 """A `chpasswd` that is the app's own program, and does what it likes instead of its work."""
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
-from tests.support.agent.containers import derived_image, run_in_container
+from tests.support.agent.containers import WITH_USER, derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.run.release import some_of
 
@@ -29,11 +28,8 @@ def hostile_image(
     request: pytest.FixtureRequest, docker_client: docker.APIClient, busybox_image: str
 ) -> Iterator[str]:
     """Yield an image with the user `app` whose chpasswd never ends."""
-    program = f"#!/bin/sh\\n{request.param}\\n"
-    script = f"busybox printf '{program}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
-    user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
-    lines = f'RUN ["/bin/sh", "-c", {json.dumps(f"{script}; {user}")}]'
-    with derived_image(docker_client, busybox_image, lines) as tag:
+    files = {**WITH_USER, "bin/chpasswd": f"#!/bin/sh\n{request.param}\n".encode()}
+    with derived_image(docker_client, busybox_image, files=files) as tag:
         yield tag
 
 
@@ -81,11 +77,9 @@ async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     """As that of the shadow package does while the disk is full."""
-    fails = "#!/bin/sh\\n[ -e /srv/room ] || exit 1\\ncat >/given\\n"
-    script = f"busybox printf '{fails}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
-    user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
-    lines = f'RUN ["/bin/sh", "-c", {json.dumps(f"{script}; {user}")}]'
-    with derived_image(docker_client, busybox_image, lines) as image:
+    fails = b"#!/bin/sh\n[ -e /srv/room ] || exit 1\ncat >/given\n"
+    files = {**WITH_USER, "bin/chpasswd": fails}
+    with derived_image(docker_client, busybox_image, files=files) as image:
         name = (await agent.create(image))["name"]
         refused = await agent.ask("PUT", f"/{name}/keys", "a good password")
         await agent.ask("PUT", f"/{name}/stop")
@@ -109,10 +103,8 @@ async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there
 async def test_a_password_program_that_fails_is_refused_with_its_exit_code_and_not_its_words(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    fails = "#!/bin/sh\\ncat\\nexit 5\\n"  # it repeats the hash that it is given
-    script = f"busybox printf '{fails}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
-    lines = f'RUN ["/bin/sh", "-c", {json.dumps(script)}]'
-    with derived_image(docker_client, busybox_image, lines) as image:
+    fails = b"#!/bin/sh\ncat\nexit 5\n"  # it repeats the hash that it is given
+    with derived_image(docker_client, busybox_image, files={"bin/chpasswd": fails}) as image:
         name = (await agent.create(image))["name"]
 
         answer = await agent.ask("PUT", f"/{name}/keys", "a good password")

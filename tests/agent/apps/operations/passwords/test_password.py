@@ -3,8 +3,15 @@
 import asyncssh
 import docker
 import pytest
+from passlib.hash import sha512_crypt
 
-from tests.support.agent.containers import PASSWORD, set_password
+from tests.support.agent.containers import (
+    PASSWORD,
+    TAKES_PASSWORDS,
+    derived_image,
+    password_hash,
+    set_password,
+)
 from tests.support.agent.in_process import InProcessAgent
 from tests.support.agent.ssh import log_in, until_ssh_answers
 from tests.support.waiting import async_until
@@ -41,77 +48,65 @@ async def test_the_password_opens_ssh_and_survives_rebuild_update_and_restart(
 
 
 async def test_a_stopped_app_gets_the_password_when_it_starts(
-    agent: InProcessAgent, ssh_image: str
+    agent: InProcessAgent, ssh_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await agent.create(ssh_image, memory=128)
     name = record["name"]
     await agent.ask("PUT", f"/{name}/stop")
-
     assert (await set_password(agent, record))["password"] == "pending"
+
     started = (await agent.ask("PUT", f"/{name}/start")).json
 
     assert started["password"] == "set"
     await until_ssh_answers(started)
     assert await log_in(started, PASSWORD) == "app"
 
-
-async def test_an_app_rebuilt_while_stopped_gets_the_password_when_it_starts(
-    agent: InProcessAgent, ssh_image: str
-) -> None:
-    record = await agent.create(ssh_image, memory=128)
-    name = record["name"]
-    await set_password(agent, record)
+    # Another container has the password from its first start on.
     await agent.ask("PUT", f"/{name}/stop")
-    assert (await agent.ask("PUT", f"/{name}/rebuild")).json["password"] == "pending"
-
+    rebuilt = (await agent.ask("PUT", f"/{name}/rebuild")).json
+    assert rebuilt["password"] == "pending"
     started = (await agent.ask("PUT", f"/{name}/start")).json
-
     await until_ssh_answers(started)
     assert await log_in(started, PASSWORD) == "app"
 
-
-async def test_a_stopped_app_that_is_started_by_hand_gets_its_password_too(
-    agent: InProcessAgent, ssh_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await agent.create(ssh_image, memory=128)
-    await agent.ask("PUT", f"/{record['name']}/stop")
-    await set_password(agent, record)
-
-    docker_client.start(record["container_id"])
-
-    await agent.until(record["name"], password="set")
-    await until_ssh_answers(record)
-    assert await log_in(record, PASSWORD) == "app"
+    # And so it is where somebody starts it by hand.
+    await agent.ask("PUT", f"/{name}/stop")
+    await set_password(agent, record, "another good password")
+    docker_client.start(started["container_id"])
+    await agent.until(name, password="set")
+    await until_ssh_answers(started)
+    assert await log_in(started, "another good password") == "app"
 
 
-@pytest.mark.parametrize("operation", ["start", "stop"])
 async def test_an_image_without_the_user_is_a_conflict(
-    agent: InProcessAgent, busybox_image: str, operation: str
+    agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
-    await agent.ask("PUT", f"/{record['name']}/{operation}")
+    for operation in ("start", "stop"):
+        await agent.ask("PUT", f"/{record['name']}/{operation}")
 
-    answer = await agent.ask("PUT", f"/{record['name']}/keys", "a good password")
+        answer = await agent.ask("PUT", f"/{record['name']}/keys", "a good password")
 
-    assert answer.status == 409
-    assert "user `app`" in answer.json["message"] or "chpasswd" in answer.json["message"]
-    assert (await agent.get(record["name"]))["password"] is None
+        assert answer.status == 409, operation
+        assert "user `app`" in answer.json["message"] or "chpasswd" in answer.json["message"]
+        assert (await agent.get(record["name"]))["password"] is None
 
 
 async def test_an_update_to_an_image_that_cannot_take_the_password_is_undone(
-    agent: InProcessAgent, ssh_image: str, busybox_image: str
+    agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
-    record = await agent.create(ssh_image, memory=128)
-    await set_password(agent, record)
+    with derived_image(docker_client, busybox_image, files=TAKES_PASSWORDS) as image:
+        record = await agent.create(image)
+        await set_password(agent, record)
 
-    answer = await agent.ask("PUT", f"/{record['name']}", {"image": busybox_image})
+        answer = await agent.ask("PUT", f"/{record['name']}", {"image": busybox_image})
 
-    assert answer.status == 409
-    after = await agent.get(record["name"])
-    assert (after["image"], after["container_id"]) == (ssh_image, record["container_id"])
-    assert after["state"] == "running"
-    await until_ssh_answers(after)
-    assert await log_in(after, PASSWORD) == "app"
+        assert answer.status == 409
+        after = await agent.get(record["name"])
+        assert (after["image"], after["container_id"]) == (image, record["container_id"])
+        assert after["state"] == "running"
+        assert sha512_crypt.verify(PASSWORD, password_hash(docker_client, after))
+        await agent.ask("DELETE", f"/{record['name']}")
 
 
 BODIES = [
@@ -126,17 +121,18 @@ BODIES = [
 
 
 async def test_the_body_is_the_password_as_text_or_as_a_json_string(
-    agent: InProcessAgent, ssh_image: str
+    agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
-    record = await agent.create(ssh_image, memory=128)
-    await until_ssh_answers(record)
-    for content_type, body, password in BODIES:
-        answer = await agent.ask(
-            "PUT", f"/{record['name']}/keys", data=body, headers={"Content-Type": content_type}
-        )
+    with derived_image(docker_client, busybox_image, files=TAKES_PASSWORDS) as image:
+        record = await agent.create(image)
+        path = f"/{record['name']}"
+        for content_type, body, password in BODIES:
+            headers = {"Content-Type": content_type}
+            answer = await agent.ask("PUT", path + "/keys", data=body, headers=headers)
 
-        assert answer.status == 200, body
-        assert await log_in(record, password) == "app"
+            assert answer.status == 200, body
+            assert sha512_crypt.verify(password, password_hash(docker_client, record)), body
+        await agent.ask("DELETE", path)
 
 
 NO_PASSWORDS = [

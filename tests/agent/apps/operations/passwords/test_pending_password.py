@@ -3,21 +3,20 @@
 import docker
 import pytest
 
-from tests.support.agent.containers import derived_image
+from tests.support.agent.containers import WITH_USER, derived_image
 from tests.support.agent.in_process import InProcessAgent
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
 PASSWORD = "correct horse battery"
-USER = "RUN busybox echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
-DECEIVES = f'{USER}\nRUN busybox printf "#!/bin/sh\\nexit 127\\n" > /bin/chpasswd'
-EXECUTABLE = "RUN busybox chmod +x /bin/chpasswd"
+DECEIVES = {**WITH_USER, "bin/chpasswd": b"#!/bin/sh\nexit 127\n"}
 
 
 async def test_a_stopped_app_without_chpasswd_refuses_the_password_and_starts(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    with derived_image(docker_client, busybox_image, USER) as image:
+    with derived_image(docker_client, busybox_image, files=WITH_USER) as image:
         record = await agent.create(image)
         path = f"/{record['name']}"
         await agent.ask("PUT", path + "/stop")
@@ -31,11 +30,13 @@ async def test_a_stopped_app_without_chpasswd_refuses_the_password_and_starts(
     assert (started.status, started.json["password"]) == (200, None)
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(
+    "by_hand", some_of([False, True], False, reason="the same at a start by hand")
+)
 async def test_a_start_drops_a_password_that_cannot_be_set_and_says_so(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient, *, by_hand: bool
 ) -> None:
-    with derived_image(docker_client, busybox_image, f"{DECEIVES}\n{EXECUTABLE}") as image:
+    with derived_image(docker_client, busybox_image, files=DECEIVES) as image:
         record = await agent.create(image)
         path = f"/{record['name']}"
         await agent.ask("PUT", path + "/stop")

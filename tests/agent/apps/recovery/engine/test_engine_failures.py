@@ -29,9 +29,7 @@ from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
-TAKES_ANY_PASSWORD = """\
-RUN busybox printf "#!/bin/sh\\nexit 0\\n" > /bin/chpasswd
-RUN busybox chmod +x /bin/chpasswd"""
+TAKES_ANY_PASSWORD = {"bin/chpasswd": b"#!/bin/sh\nexit 0\n"}
 
 
 async def gone(apps: Apps, name: str) -> bool:
@@ -157,7 +155,7 @@ async def test_an_app_goes_back_to_its_old_container_though_the_new_one_cannot_b
 ) -> None:
     engine, log = UnremovableEngine(engine_url), LogCapture()
     name = f"back-{time.time_ns():x}"
-    with derived_image(docker_client, busybox_image, TAKES_ANY_PASSWORD) as image:
+    with derived_image(docker_client, busybox_image, files=TAKES_ANY_PASSWORD) as image:
         async with running_apps(tmp_path, engine, log) as apps:
             await apps.create(NewApp(name=name, image=image), ASKER)
             before = await apps.set_password(name, "a good password", ASKER)

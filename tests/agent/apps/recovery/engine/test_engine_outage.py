@@ -10,6 +10,7 @@ import pytest
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.agent.recording_proxy import RecordingProxy, recording_proxy
+from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
@@ -120,7 +121,7 @@ async def test_an_engine_killed_under_creations_leaves_whole_apps_or_none(
     await asyncio.to_thread(dockerd.start)
     await asyncio.to_thread(dockerd.build)
     await agent.until_engine_found()
-    names = [agent.name() for _ in range(6)]
+    names = [agent.name() for _ in range(4)]
 
     creations = [
         asyncio.create_task(agent.ask("POST", "", {"name": name, "image": IMAGE})) for name in names
@@ -148,7 +149,10 @@ async def test_an_engine_killed_under_creations_leaves_whole_apps_or_none(
         assert answer.status == 503 or answer.json["container_id"] in held
 
 
-@pytest.mark.parametrize("operation", ["rebuild", "stop", "create"])
+@pytest.mark.parametrize(
+    "operation",
+    some_of(["rebuild", "stop", "create"], "create", reason="an engine for each operation"),
+)
 async def test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it(
     dockerd: Dockerd, agent: InProcessAgent, operation: str
 ) -> None:
@@ -199,7 +203,9 @@ async def proxied_agent(proxy: RecordingProxy, tmp_path: Path) -> AsyncIterator[
         yield agent
 
 
-@pytest.mark.parametrize("call", ["stop", "start"])  # of the old container, of the new one
+@pytest.mark.parametrize(  # of the old container, of the new one
+    "call", some_of(["stop", "start"], "start", reason="an engine for each call")
+)
 async def test_an_engine_that_freezes_in_the_middle_of_a_rebuild_leaves_one_running_container(
     dockerd: Dockerd, proxy: RecordingProxy, proxied_agent: InProcessAgent, call: str
 ) -> None:

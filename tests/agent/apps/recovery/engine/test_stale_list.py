@@ -125,6 +125,7 @@ async def test_a_stop_on_a_full_disk_is_stored_once_there_is_room_and_holds_at_t
         assert (await agent.get(name))["started_at"] == stored["started_at"]
 
 
+@pytest.mark.release("another engine with a small disk")
 async def test_an_app_stopped_while_the_engines_disk_is_full_is_down_after_its_next_start(
     small_dockerd: Dockerd, tmp_path: Path
 ) -> None:
