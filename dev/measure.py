@@ -10,8 +10,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from dev.flows import flows
 
@@ -30,12 +31,17 @@ SUPPORT = "tests/support"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Module(NamedTuple):
+@dataclass(frozen=True)
+class Module:
     """A Python file of the repository; the path is relative to its top."""
 
     path: Path
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree of the file."""
+        return ast.parse(self.text)
 
     @property
     def lines(self) -> int:
@@ -85,12 +91,9 @@ def tracked_modules(top: Path) -> list[Module]:
     command = ["git", "-C", str(top), "ls-files", "-co", "--exclude-standard", "-z", "*.py"]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     paths = sorted({Path(name) for name in names.split("\0") if name})
-    return [_module(top, path) for path in paths if (top / path).is_file()]
-
-
-def _module(top: Path, path: Path) -> Module:
-    text = (top / path).read_text("utf-8")
-    return Module(path, text, ast.parse(text))
+    return [
+        Module(path, (top / path).read_text("utf-8")) for path in paths if (top / path).is_file()
+    ]
 
 
 def figures(modules: Sequence[Module]) -> dict[str, int]:
@@ -99,6 +102,7 @@ def figures(modules: Sequence[Module]) -> dict[str, int]:
     tests = [each for each in modules if each.path.parts[0] == TESTS]
     support = [each for each in tests if str(each.path).startswith(f"{SUPPORT}/")]
     methods = [method for each in product for method in methods_of(each.tree)]
+    graph = imports(product)
     return {
         "lines": sum(each.lines for each in product),
         "statements": sum(map(statements, product)),
@@ -109,8 +113,8 @@ def figures(modules: Sequence[Module]) -> dict[str, int]:
         "support lines": sum(each.lines for each in support),
         "constructor lines": sum(_length(each) for each in methods if each.name == "__init__"),
         "pass-on methods": sum(map(passes_on, methods)),
-        "imports": sum(map(len, imports(product).values())),
-        "import cycles": len(cycles(imports(product))),
+        "imports": sum(map(len, graph.values())),
+        "import cycles": len(cycles(graph)),
     }
 
 

@@ -42,7 +42,7 @@ class Shop:
 
 
 def module(name: str, text: str) -> Module:
-    return Module(Path(name), text, ast.parse(text))
+    return Module(Path(name), text)
 
 
 @pytest.mark.slow
