@@ -32,11 +32,16 @@ from tests.support.run import coverage, release, reports
 TOP = Path(__file__).parents[1]
 
 # How long an example takes is the machine's, and fails no test. `make test-fast` tries 20 examples,
-# `make test` 100, or what a test says.
+# `make test` 25, `make test-all` 100, or what a test says.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("untimed", UNTIMED)
 settings.register_profile("fast", UNTIMED, max_examples=20)
-settings.load_profile("untimed")
+settings.register_profile("some", UNTIMED, max_examples=25)
+settings.register_profile("all", UNTIMED, max_examples=100)
+settings.load_profile("some")
+
+# Tests make many objects, and little garbage: by default, each worker spends a twelfth of its
+# processor time on the search for it.
+gc.set_threshold(20_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins of this suite."""
+    """Register the plugins of this suite, and choose how many examples are tried."""
     for plugin in (release, reports, coverage):
         config.pluginmanager.register(plugin)
+    if config.getoption(release.OPTION):
+        settings.load_profile("all")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from registry.store.protocol import NAME_DIGEST_BYTES, HeardNode, Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
+from tests.support.examples import share_of
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.conformance import Followed, TouchedNode, touch, touched
 from tests.support.registry.stores.sqlite_store import (
@@ -163,7 +164,7 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.lists(steps, min_size=20, max_size=50))
 def test_each_start_finds_what_was_known(
     tmp_path_factory: pytest.TempPathFactory, todo: list[Step]
