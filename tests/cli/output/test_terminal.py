@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 
 import pytest
 from aiohttp import web
@@ -11,7 +9,8 @@ from aiohttp import web
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.cli.process import CommandLine
-from tests.support.cli.terminal import TOP, at_terminal
+from tests.support.cli.terminal import at_terminal
+from tests.support.forks import run_program
 from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -40,13 +39,12 @@ async def test_a_terminal_gets_colours_unless_it_wants_none_and_programs_get_who
 
     del rollcall.environment["NO_COLOR"]
     piped = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "cli.main", "nodes"],
-        env={**rollcall.environment, "PYTHONPATH": str(TOP), "TERM": "xterm"},
-        capture_output=True,
-        text=True,
-        check=True,
+        run_program,
+        ["rollcall", "nodes"],
+        timeout=60,
+        environment={**rollcall.environment, "TERM": "xterm"},
     )
+    assert piped.returncode == 0
     assert "\x1b" not in piped.stdout
     assert [line for line in piped.stdout.splitlines() if line != line.rstrip()] == []
     row = piped.stdout.splitlines()[1].split()

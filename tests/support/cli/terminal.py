@@ -2,15 +2,15 @@
 
 import os
 import pty
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from select import select
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.process import WITH_SIGINT
+from tests.support.forks import start_program
 
-TOP = Path(__file__).parents[3]
+LOOK_SECONDS = 0.02
+SECONDS = 60
 
 
 def at_terminal(
@@ -21,28 +21,26 @@ def at_terminal(
     ``typed`` has the line that is typed after each prompt.
     """
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*WITH_SIGINT, sys.executable, "-m", "cli.main", *arguments],
-        env={**os.environ, "TERM": "xterm", "PYTHONPATH": str(TOP), **rollcall.environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while piece := _read(ours):
-            shown += piece
-            for prompt, line in (typed or {}).items():
-                if shown.endswith(prompt.encode()):
-                    os.write(ours, f"{line}\n".encode())
-        os.close(ours)
-        return process.wait(), shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    """Return what comes next; nothing once the process has ended."""
+    line = Path(os.ttyname(theirs))
+    process = start_program(
+        ["rollcall", *arguments],
+        stdin=line,
+        stdout=line,
+        stderr=line,
+        environment={**os.environ, "TERM": "xterm", **rollcall.environment},
+    )
+    shown = b""
     try:
-        return os.read(terminal, 4096)
-    except OSError:
-        return b""
+        while True:
+            has_ended = process.poll() is not None  # to be known before the terminal is read
+            piece = os.read(ours, 4096) if select([ours], [], [], LOOK_SECONDS)[0] else b""
+            if has_ended and not piece:
+                return process.wait(SECONDS), shown.decode()
+            shown += piece
+            for prompt, answer in (typed or {}).items():
+                if piece and shown.endswith(prompt.encode()):
+                    os.write(ours, f"{answer}\n".encode())
+    finally:
+        process.kill()
+        os.close(ours)
+        os.close(theirs)
