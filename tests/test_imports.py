@@ -28,6 +28,7 @@ for package in ("config", "httpd", "registry", "agent"):
 
 
 @pytest.mark.real
+@pytest.mark.release("tests/dev/test_measure.py counts cycles of imports each time")
 def test_every_module_can_be_imported_before_any_other() -> None:
     tried = subprocess.run(
         [sys.executable, "-c", IMPORT_EACH_FIRST],

@@ -19,7 +19,10 @@ from tests.support.browser.tabs import Tabs, heap_mib, overflows, serious_findin
 from tests.support.requirements import need
 
 pytest_plugins = ["tests.support.browser.fixtures"]
-pytestmark = pytest.mark.real("chromium-headless-shell")
+pytestmark = [
+    pytest.mark.real("chromium-headless-shell"),
+    pytest.mark.release("the tools of the tests of pages, which use them each time"),
+]
 HEAD = "<!doctype html><html lang=en><title>t</title><link rel=icon href='data:,'><main><h1>t</h1>"
 SCRIPT = {"/s.js": "document.body.append(document.createElement('p'));"}
 BROKEN = {"/broken.js"}  # the connection is closed without an answer

@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from tests.support.registry.load.histories import Did, faults_of
-from tests.support.run.release import some_of
 
 WRITES = 100_000
 CLIENTS = 32
@@ -63,7 +62,8 @@ def value_of(number: int, values: list[str], chance: float) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", some_of(range(3), 0, reason="further random histories"))
+@pytest.mark.release("what is a fault is in the tests below, one by one")
+@pytest.mark.parametrize("seed", range(3))
 def test_a_store_that_loses_one_write_in_ten_thousand_is_caught(seed: int) -> None:
     right, wrong = Store(0), Store(10_000)
 

@@ -68,6 +68,7 @@ def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_fro
     assert log_lines(host.agent, "heartbeat failed") == []
 
 
+@pytest.mark.release("an agent without any registry is in tests/agent/reporting/failover, too")
 def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
     daemons: Daemons,
 ) -> None:

@@ -35,7 +35,11 @@ class Servers(NamedTuple):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(Servers(1), id="1 server"),
+        pytest.param(
+            Servers(1),
+            id="1 server",
+            marks=pytest.mark.release("one server of another version, and three, are tested"),
+        ),
         pytest.param(Servers(3), id="3 servers"),
         pytest.param(Servers(1, OLDEST_PROGRAM), id="1 server of the oldest version"),
     ],

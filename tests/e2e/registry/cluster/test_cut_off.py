@@ -130,6 +130,7 @@ def test_a_registry_that_no_agent_asks_still_knows_who_is_alive(start_registry: 
     until(one_is_stale, "a stale node", within=SOON_SECONDS)
 
 
+@pytest.mark.release("what others report is in the test above, without a cut")
 def test_a_registry_that_is_cut_off_from_its_clients_learns_from_the_others(
     start_registry: START, free_port: FreePort
 ) -> None:
@@ -183,6 +184,7 @@ def clock_of(server: NatsServer) -> float:
     return datetime.fromisoformat(said).timestamp()
 
 
+@pytest.mark.release("a second cluster; clocks of registries are in the test above")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs the system calls of x86-64")
 def test_servers_whose_clocks_jump_make_no_node_stale_and_change_no_order(
     tmp_path: Path, free_port: FreePort

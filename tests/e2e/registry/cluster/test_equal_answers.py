@@ -68,6 +68,7 @@ def bodies(answers: Answers) -> dict[tuple[str, str], bytes]:
     return {key: body for key, (_, body) in answers.items()}
 
 
+@pytest.mark.release("equal answers of two registries are in tests/registry/api")
 def test_after_a_restart_under_changes_all_registries_answer_alike(
     registries: list[Daemon],
 ) -> None:

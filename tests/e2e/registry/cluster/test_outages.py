@@ -17,7 +17,6 @@ from tests.support.e2e.commands import registry_statuses
 from tests.support.e2e.group_agent import GroupAgent
 from tests.support.registry.cut_off import ServerCables
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 180.0
@@ -174,6 +173,7 @@ def says_how_old_it_is(registry: Daemon) -> None:
     assert states(registry)["stale"] == 0  # that time counts against no node
 
 
+@pytest.mark.release("ages that another registry reports are in test_cut_off.py")
 def test_a_registry_that_was_frozen_knows_who_reported_elsewhere(
     start_registry: Callable[..., Daemon],
 ) -> None:
@@ -195,6 +195,7 @@ def test_a_registry_that_was_frozen_knows_who_reported_elsewhere(
     until(same_here, "the same here", within=SOON_SECONDS)
 
 
+@pytest.mark.release("failover on 503 is in tests/agent/reporting/failover, too")
 def test_an_agent_leaves_a_registry_that_is_cut_off_and_stays_while_all_answer_503(
     servers: NatsCluster,
     registries: list[Daemon],
@@ -242,9 +243,8 @@ def test_a_cluster_that_is_lost_and_starts_empty_heals_from_memory(
     until(partial(is_healed, registries, start), "healing", within=SOON_SECONDS)
 
 
-@pytest.mark.parametrize(
-    "request_", some_of(["PURGE", "DELETE"], "DELETE", reason="the same for another request")
-)
+@pytest.mark.release("servers that lose all of their data are in the test above")
+@pytest.mark.parametrize("request_", ["PURGE", "DELETE"])
 async def test_a_bucket_that_is_purged_or_deleted_by_hand_is_filled_again(
     request_: str,
     servers: NatsCluster,

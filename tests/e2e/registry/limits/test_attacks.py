@@ -46,7 +46,9 @@ def tls(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener | None:
     return TlsListener(tmp_path / "tls") if is_wanted else None
 
 
-@pytest.fixture(params=["registry", "agent"])
+@pytest.fixture(
+    params=some_of(["registry", "agent"], "registry", reason="the same server in the agent")
+)
 def attacked(request: pytest.FixtureRequest, daemons: Daemons, tls: TlsListener | None) -> Attacked:
     """Return a registry, and an agent without an engine."""
     settings = tls.settings if tls else {}

@@ -113,7 +113,8 @@ def test_changes_work_again_once_the_program_has_gone(
     assert {node["hostname"] for node in registry.ask("GET", "/nodes").json()} == known
 
 
-@pytest.mark.parametrize("hosts", some_of([5, 5000], 5000, reason="the same with few hosts"))
+@pytest.mark.release("the same program, and a kill besides")
+@pytest.mark.parametrize("hosts", [5, 5000])
 def test_changes_work_after_a_kill_and_a_start_once_the_program_has_gone(
     daemons: Daemons, folder: Path, hosts: int
 ) -> None:

@@ -188,7 +188,7 @@ SHAPES: dict[str, tuple[int, Labels]] = {
 
 @pytest.mark.parametrize(
     "shape",
-    some_of(SHAPES, "large", "own services", reason="tracemalloc takes some seconds a shape"),
+    some_of(SHAPES, "own services", reason="tracemalloc takes some seconds a shape"),
 )
 async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) -> None:
     count, labels = SHAPES[shape]

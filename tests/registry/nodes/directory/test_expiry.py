@@ -17,7 +17,7 @@ from tests.support.registry.stores.shared_store import SharedLog
 from tests.support.waiting import async_until
 
 DAY, HOUR, MINUTE = 86_400, 3600, 60
-HOSTS = 1000
+HOSTS = 200
 LIMITED = msgspec.structs.replace(NO_LIMITS, expire_at_most_percent=10)
 
 

@@ -43,7 +43,7 @@ def test_a_list_shows_each_node_as_it_was_when_it_was_read(max_kept: int) -> Non
     chance, directory = random.Random(0), Directory(max_kept_bytes=max_kept)
     directory.fill(node(f"host-{number}") for number in range(300))
     before: list[tuple[Listing, bytes]] = []
-    for step in range(200):
+    for step in range(100):
         name = f"host-{chance.randrange(400)}"
         known = directory.entries.get(name)
         match chance.choice(["change", "report", "remove"]):

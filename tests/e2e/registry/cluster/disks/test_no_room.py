@@ -97,6 +97,7 @@ def loads_the_same(checked: CheckedRegistry) -> bool:
     return checked.shows_what_was_accepted()
 
 
+@pytest.mark.release("a cluster of three; a server that is full is in the test below")
 def test_a_full_disk_of_one_server_stops_no_changes_and_loses_none(
     stack: ExitStack, start: START, tmp_path: Path, free_port: FreePort
 ) -> None:

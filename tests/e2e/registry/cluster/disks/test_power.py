@@ -80,6 +80,7 @@ async def test_a_power_cut_of_all_servers_loses_nothing_that_was_acknowledged(
         assert await lose_power(power, registries) == []
 
 
+@pytest.mark.release("shows that the test above can fail")
 async def test_the_same_power_cut_loses_changes_of_servers_that_do_not_sync_always(
     tmp_path: Path, free_port: FreePort
 ) -> None:
