@@ -14,6 +14,7 @@ from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.state_file import StateFile
 from tests.support.cli.command import Rollcall
+from tests.support.forks import run_program
 from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
@@ -79,6 +80,19 @@ async def tab(rollcall: Rollcall, line: str, cwd: Path, *, stdin: int | None = N
     return done.stdout.split()
 
 
+async def words(rollcall: Rollcall, line: str) -> list[str]:
+    """Return the words that the command offers at the end of a line."""
+    typed = [*line.split()[1:], *([""] if line.endswith(" ") else [])]
+    done = await asyncio.to_thread(
+        run_program,
+        ["rollcall", "complete-words", "bash", "--", *typed],
+        timeout=SOON,
+        environment=rollcall.environment,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
 async def test_commands_options_and_names_are_completed(
     completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
@@ -93,7 +107,7 @@ async def test_commands_options_and_names_are_completed(
         with file.locked():
             file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
     offered = {
-        line: await tab(completing, line, tmp_path)
+        line: await words(completing, line)
         for line in (
             "rollcall no",
             "rollcall app ba",
@@ -124,8 +138,7 @@ async def test_commands_options_and_names_are_completed(
         "rollcall node ": ["db-1", "web-1"],
         "rollcall node w": ["web-1"],
         "rollcall targets n": ["node"],
-        # Bash replaces what follows the colon alone.
-        "rollcall nodes --label service:w": ["web", "worker"],
+        "rollcall nodes --label service:w": ["service:web", "service:worker"],
         "rollcall app show w": ["web-1/"],
         # Host db-1 has no agent.
         "rollcall app logs ": ["web-1/"],
@@ -133,13 +146,18 @@ async def test_commands_options_and_names_are_completed(
         "rollcall rollback ": ["blog", "shop", "shopfront"],
         "rollcall restart shopf": ["shopfront"],
         "rollcall nodes --kv r": ["rack:", "row:"],
-        "rollcall nodes --kv rack:": ["r12"],
-        "rollcall nodes --prefix service:w": ["web", "worker"],
+        "rollcall nodes --kv rack:": ["rack:r12"],
+        "rollcall nodes --prefix service:w": ["service:web", "service:worker"],
         "rollcall context use t": ["test"],
         "rollcall rollouts --forget s": ["shop"],
         "rollcall --context none rollouts --forget s": [],
         "rollcall --context none node ": [],
     }
+    assert await tab(completing, "rollcall nodes --st", tmp_path) == ["--stale"]
+    assert await tab(completing, "rollcall node ", tmp_path) == ["db-1", "web-1"]
+    # Bash replaces what follows the colon alone.
+    of_label = await tab(completing, "rollcall nodes --label service:w", tmp_path)
+    assert of_label == ["web", "worker"]
 
 
 @pytest.mark.parametrize(
@@ -211,14 +229,13 @@ async def test_the_script_of_each_shell_is_printed_and_evaluates_nothing(
     completing: Rollcall, shell: str
 ) -> None:
     done = await asyncio.to_thread(
-        subprocess.run,
+        run_program,
         ["rollcall", "completion", shell],
-        env=completing.environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        timeout=SOON,
+        environment=completing.environment,
     )
 
+    assert (done.returncode, done.stderr) == (0, "")
     assert f"complete-words {shell} --" in done.stdout
     assert "eval" not in done.stdout
 
