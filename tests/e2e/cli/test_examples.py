@@ -2,8 +2,8 @@
 
 import os
 import re
+import shlex
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,9 @@ from tests.support.agent.containers import derived_image
 from tests.support.certificates import Authority
 from tests.support.cli.agents import advertised_agent
 from tests.support.cli.examples import examples
-from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.cli.process import CommandLine
 from tests.support.daemons import Daemon, Daemons
+from tests.support.forks import start_program
 
 pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 SOON = 60.0
@@ -106,6 +107,7 @@ OUTCOMES = {
 }
 # They go on until Ctrl-C.
 ENDLESS = re.compile("rollcall watch|--watch|--follow")
+OF_A_SHELL = re.compile("[|<>$]")
 
 
 @pytest.fixture
@@ -168,8 +170,13 @@ def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str
 
 @pytest.mark.usefixtures("shop")
 def test_each_does_what_the_help_says(
-    registries: dict[str, str], folder: Path, rollcall: CommandLine, engine_url: str
+    registries: dict[str, str],
+    folder: Path,
+    rollcall: CommandLine,
+    engine_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(folder)
     programs = f"{folder / 'bin'}:{rollcall.program.parent}:{os.environ['PATH']}"
     environment = {**rollcall.environment, "PATH": programs, "DOCKER_HOST": engine_url}
     keep_rollout(environment, registries[PLAIN])
@@ -210,21 +217,22 @@ def run(
 ) -> tuple[int, str]:
     """Run a line of a shell; return its status and what it said. An endless one gets Ctrl-C."""
     output = folder / "output"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [*WITH_SIGINT, "sh", "-c", f"exec {command}"],
-            cwd=folder,
-            env=environment,
-            stdout=file,
-            stderr=file,
-        )
+    output.write_text("")
+    is_alone = OF_A_SHELL.search(command) is None
+    process = start_program(
+        shlex.split(command) if is_alone else ["sh", "-c", command],
+        stdout=output,
+        stderr=output,
+        environment=environment,
+        forked=is_alone,
+    )
     try:
         if ENDLESS.search(command):
             until(lambda: is_reached(command, until_said, folder), command, within=SOON)
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=SOON)
+            process.wait(SOON)
             return 0, output.read_text()
-        return process.wait(timeout=SOON), output.read_text()
+        return process.wait(SOON), output.read_text()
     finally:
         process.kill()
         process.wait()
