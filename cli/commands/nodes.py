@@ -122,7 +122,7 @@ async def _listed(session: Session, choice: HostChoice, *, stale: bool | None) -
         of_stale = found if stale else []
         if stale is None or named:
             of_stale = await registry.nodes(**filters, stale=True)
-        silent = frozenset(each.hostname for each in of_stale)
+        silent = frozenset(each.hostname for each in of_stale) & {each.hostname for each in found}
         if stale is not None:
             found = [each for each in found if (each.hostname in silent) == stale]
         return Listed(found, silent, await registry.status() if is_table else None)

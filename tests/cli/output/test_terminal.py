@@ -105,6 +105,7 @@ async def test_a_table_on_a_terminal_ends_with_how_many_there_are(
     registry.clock.pass_seconds(91)
     await registry.post("web-1", kv={"agent.url": agent.url})
     assert await last("nodes") == "2 nodes, 1 stale"
+    assert await last("nodes", "web-1") == "1 node"
     assert "2 nodes" not in (await rollcall("nodes")).out
 
 
