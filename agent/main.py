@@ -16,6 +16,7 @@ from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
+from httpd.standard_streams import open_closed_streams
 
 # After this exit status, systemd does not start the agent again.
 PERMANENT = 2
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 a failure that standard error explains, 2 one that another try does not mend:
     wrong settings or arguments, or the database of a newer agent.
     """
+    open_closed_streams()
     options = command_line().parser.parse_args(arguments)
     try:
         return _run_with_settings(options)

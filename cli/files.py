@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,11 +15,29 @@ STANDARD = Path("-")
 def read_text(path: Path) -> str:
     """Return the text of a file, or of the standard input; WrongUsage."""
     try:
-        return sys.stdin.read() if path == STANDARD else path.read_text()
+        return sys.stdin.read() if path == STANDARD else path.read_text("utf-8")
     except OSError as error:
         raise WrongUsage(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise WrongUsage(f"{path} is no text in UTF-8") from error
+
+
+def absolute(path: Path) -> Path:
+    """Return a path from the root; WrongUsage."""
+    try:
+        return path.absolute()
+    except OSError as error:
+        raise WrongUsage(f"{path}: the working directory is gone; give the whole path") from error
+
+
+def user_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return a folder of the user: $VARIABLE, else ``default`` in the user's home; WrongUsage."""
+    if folder := environment.get(variable):
+        return Path(folder)
+    try:
+        return Path.home() / default
+    except RuntimeError as error:
+        raise WrongUsage(f"this user has no home directory: set HOME, or {variable}") from error
 
 
 def make_folder_of(path: Path) -> None:

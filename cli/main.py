@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 import click
@@ -16,6 +17,7 @@ from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.program import of_context, steps_of
 from cli.output.text import block, visible
 from cli.table import COMMANDS, ELSEWHERE, LazyGroup, completed, looked_at, mistaken
+from httpd.standard_streams import open_closed_streams
 
 GC_THRESHOLD = 50_000
 NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -25,6 +27,10 @@ def main() -> int:
     """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    open_closed_streams()
+    if isinstance(sys.stdout, TextIOWrapper):
+        # What a locale cannot express is written as an escape, as on the standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # The imports of a command make many objects, and no garbage.
     gc.set_threshold(GC_THRESHOLD)
     try:

@@ -11,6 +11,7 @@ from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
+from httpd.standard_streams import open_closed_streams
 from registry import commands, daemon
 from registry.errors import StoreOpenError, StoreVersionError
 from registry.message import HostnameInvalid
@@ -29,6 +30,7 @@ store, 130 after Ctrl-C (run it again)."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon or a command; return the exit status."""
+    open_closed_streams()
     options = command_line().parser.parse_args(arguments)
     try:
         with lines_in_mistakes(options.config):

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from cli.errors import WrongUsage
+from cli.files import absolute
 from cli.options import FILE, host_argument, together
 from cli.output.program import typed
 from cli.reach.advice import (
@@ -129,7 +130,7 @@ def login(
         if not is_given and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
             closing.callback(key_file.unlink, missing_ok=True)
-            context = msgspec.structs.replace(context, key_file=str(key_file.absolute()))
+            context = msgspec.structs.replace(context, key_file=str(absolute(key_file)))
             attempt = attempt._replace(context=context, key="that was typed")
         asyncio.run(_ask_once(session, attempt))
         _replace(session, name, context, current=name)
@@ -145,7 +146,7 @@ def _access_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["key_file"] is not None and options["key_command"] is not None:
         raise WrongUsage("--key-file and --key-command do not go together")
     fields = {
-        name: str(given.absolute()) if isinstance(given, Path) else given
+        name: str(absolute(given)) if isinstance(given, Path) else given
         for name, given in options.items()
     }
     if HOSTNAME not in (fields["ssh"] or HOSTNAME):
@@ -188,7 +189,7 @@ def _replace(session: Session, name: str, context: Context, *, current: str | No
     before = contexts.get(name)
     if before is not None and before.key_file and before.key_file != context.key_file:
         former = Path(before.key_file)
-        if former.parent == _key_folder(session).absolute():
+        if former.parent == absolute(_key_folder(session)):
             former.unlink(missing_ok=True)
 
 
@@ -273,7 +274,7 @@ def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | No
             hint=typed("rollcall agent-key", hostname, options="--agent-secret-file FILE"),
         )
     try:
-        key = derived_agent_key(str(Path(file).absolute()), normalise_hostname(hostname))
+        key = derived_agent_key(str(absolute(Path(file))), normalise_hostname(hostname))
     except HostnameInvalid as error:
         raise WrongUsage(f"{hostname!a}: {error}") from error
     session.output.lines([key])

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from cli.errors import WrongUsage
-from cli.files import make_folder_of, write_private
+from cli.files import make_folder_of, user_folder, write_private
 from cli.output.program import typed
 
 LOGIN_HINT = "rollcall login https://registry.example.com:7655 --ca FILE --key-file FILE"
@@ -147,8 +147,7 @@ def context_path(environment: Mapping[str, str]) -> Path:
     """Return the path of the file of contexts: $ROLLCALL_CONFIG, else in the user's settings."""
     if environment.get("ROLLCALL_CONFIG"):
         return Path(environment["ROLLCALL_CONFIG"])
-    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "rollcall" / "contexts.yml"
+    return user_folder(environment, "XDG_CONFIG_HOME", ".config") / "rollcall" / "contexts.yml"
 
 
 def state_folder(kind: str, environment: Mapping[str, str], name: str, context: Context) -> Path:
@@ -156,6 +155,6 @@ def state_folder(kind: str, environment: Mapping[str, str], name: str, context: 
 
     A context may get another registry; what is kept is good for the one where it began.
     """
-    base = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    base = user_folder(environment, "XDG_STATE_HOME", ".local/state")
     digest = hashlib.sha256(context.registry.encode()).hexdigest()[:12]
-    return Path(base) / "rollcall" / kind / name / digest
+    return base / "rollcall" / kind / name / digest
