@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.terminal import TOP
+from tests.support.pages import TOP
 from tests.support.registry.in_process import InProcessRegistry
 from tests.support.requirements import NEEDS_ROOT
 
