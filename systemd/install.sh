@@ -3,6 +3,7 @@
 # from the top of a clone; run again, it renews the program and the units and leaves settings and
 # keys alone. With DESTDIR it only lays out the files there, for a package or an image.
 set -eu
+umask 022 # the daemons' users read the program
 
 dest=${DESTDIR:-}
 opt=/opt/rollcall
@@ -52,6 +53,8 @@ sys.exit(ctypes.CDLL(None).renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_E
 # One more copy of it all, put in place at the end: a running daemon never sees half of it, and an
 # installation that is cut off leaves a whole program.
 mkdir -p "$dest$opt" "$etc/labels.d"
+source=$(mktemp -d)
+trap 'rm -rf "$source" "$venv.new"' EXIT # a full disk is not left full
 rm -rf "$venv.new"
 "$python" -m venv --prompt rollcall "$venv.new" || {
     echo "rollcall: $python cannot make a virtual environment (Debian: python3-venv)" >&2
@@ -63,8 +66,6 @@ pip="$venv.new/bin/python -m pip --quiet --quiet --disable-pip-version-check --n
 for lock in requirements-build.txt requirements-nats.txt; do
     $pip install --no-compile --no-build-isolation --require-hashes -r "$lock"
 done
-source=$(mktemp -d)
-trap 'rm -rf "$source"' EXIT
 version=$("$python" deploy/version.py)
 cp -R pyproject.toml LICENSE agent cli config httpd registry web "$source" # the build leaves files behind
 install -D -m 644 deploy/version.py "$source/deploy/version.py"
@@ -73,6 +74,7 @@ $pip install --no-compile --no-deps --no-build-isolation --no-index "$source"
 find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
 grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |
     while read -r file; do sed -i "s|$venv.new|$opt/venv|g" "$file"; done
+trap 'rm -rf "$source"' EXIT
 if [ ! -e "$venv" ]; then
     mv "$venv.new" "$venv"
 elif exchange "$venv.new" "$venv"; then
@@ -86,6 +88,7 @@ fi
 [ -n "$dest" ] || "$venv/bin/python" -m compileall -q "$venv"
 rm -rf "$dest$opt/docs" "$dest$opt/share" # the latter is of earlier versions
 cp -R docs "$dest$opt/docs"
+chmod -R go=rX "$dest$opt/docs" # a clone may be its owner's alone
 # What the pages link to.
 for file in CHANGELOG.md config/agent.yml config/registry.yml deploy/monitoring/dashboard.json \
     deploy/monitoring/rules.yml systemd/README.md; do

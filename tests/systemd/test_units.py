@@ -131,6 +131,32 @@ def test_a_new_host_starts_from_settings_with_the_keys_that_are_made_and_its_uni
 
 
 @pytest.mark.real
+def test_the_daemons_users_may_read_what_make_install_lays_out(destdir: Path) -> None:
+    settings = {destdir / "etc" / "rollcall" / f"{name}.yml" for name in ("agent", "registry")}
+    paths = {path for path in destdir.rglob("*") if not path.is_symlink()} - settings
+    expected = {path: 0o005 if path.is_dir() else 0o004 for path in paths}
+
+    assert [path for path, mode in expected.items() if path.stat().st_mode & mode != mode] == []
+    assert {path.stat().st_mode & 0o777 for path in settings} == {0o640}
+
+
+def test_a_failed_installation_leaves_no_half_of_it(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$2" != venv ] || mkdir -p "$5"\n')
+    python.chmod(0o755)
+    destdir = tmp_path / "host"
+    done = subprocess.run(
+        ["sh", "systemd/install.sh"],
+        cwd=TOP,
+        env={**os.environ, "DESTDIR": str(destdir), "PYTHON": str(python)},
+        capture_output=True,
+        check=False,
+    )
+
+    assert done.returncode != 0
+    assert list((destdir / "opt" / "rollcall").iterdir()) == []
+
+
 def test_no_link_of_the_pages_that_make_install_lays_out_is_dead(destdir: Path) -> None:
     assert dead_links(destdir / "opt/rollcall/docs") == []
     assert dead_links(destdir / "opt/rollcall/systemd") == []

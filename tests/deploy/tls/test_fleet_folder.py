@@ -50,9 +50,9 @@ openssl x509 -req -in web-1/tls.csr -CA ca.crt -CAkey ca.key -days 90 -extfile w
 
 
 def test_each_certificate_is_good_by_the_strict_rules_of_x509(tmp_path: Path) -> None:
-    make(tmp_path, *MACHINES)
+    make(tmp_path, *MACHINES, f"web-2=web-2.{'a' * 63}.test")
 
-    for machine in ("registry", "web-1", "operator", "prometheus"):
+    for machine in ("registry", "web-1", "web-2", "operator", "prometheus"):
         certificate, ca = tmp_path / machine / "tls.crt", tmp_path / machine / "ca.crt"
         assert verified(certificate, ca, "-x509_strict") == f"{certificate}: OK\n" * 2
     shown = ["openssl", "x509", "-noout", "-text", "-in", str(tmp_path / "ca.crt")]

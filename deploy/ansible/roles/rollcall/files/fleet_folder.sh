@@ -66,8 +66,9 @@ certificate() { # FOLDER NAME
     mkdir -p "$1"
     copy ca.crt "$1/ca.crt"
     ! good "$1" "$2" >/dev/null 2>&1 || return 0
+    # A common name has at most 64 characters; the daemons look at the subjectAltName.
     quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
-        -subj "/CN=$2" -keyout "$1/tls.key.new" -out "$1/tls.csr"
+        -subj "/CN=$(printf %.64s "$2")" -keyout "$1/tls.key.new" -out "$1/tls.csr"
     printf '%s\n' "subjectAltName=DNS:$2" extendedKeyUsage=serverAuth,clientAuth \
         subjectKeyIdentifier=hash authorityKeyIdentifier=keyid,issuer >"$1/tls.ext"
     quietly openssl x509 -req -in "$1/tls.csr" -CA ca.crt -CAkey ca.key -days 90 \
