@@ -89,9 +89,9 @@ def _look_after(connection: socket.socket, answers: str | None) -> None:
     for stream in streams:
         os.close(stream)
     ended = os.pidfd_open(program)
-    while ended not in select.select([connection, ended], [], [])[0]:
-        number = connection.recv(16)
-        os.kill(program, int(number) if number else signal.SIGKILL)
+    while ended not in select.select([connection.fileno(), ended], [], [])[0]:
+        sent = connection.recv(16)
+        os.kill(program, int(sent) if sent else signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
     with suppress(BrokenPipeError):  # the script was killed
         connection.send(b"%d" % status)

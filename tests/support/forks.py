@@ -204,7 +204,9 @@ def become(
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    configure_logging.__kwdefaults__["stream"] = sys.stderr  # its default is that of the import
+    defaults = configure_logging.__kwdefaults__
+    assert defaults is not None
+    defaults["stream"] = sys.stderr  # else that of the import
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -129,7 +129,7 @@ def test_a_daemon_on_the_path_ends_by_a_signal_to_its_script(
 ) -> None:
     registry = daemons.registry()
     registry.terminate()
-    command = [forked_path() / "rollcall-registry", "--config", registry.config_path]
+    command = [str(forked_path() / "rollcall-registry"), "--config", str(registry.config_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as script:
         assert script.stderr is not None
         until(lambda: _listens(registry.port), "the registry", within=SOON_SECONDS)
