@@ -1,6 +1,7 @@
 """What the tests that run the pages' commands share."""
 
 import secrets
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 
 from dev.waiting import until
 from tests.support.daemons import FreePort
-from tests.support.e2e.make_run import running_make_run
+from tests.support.e2e.make_run import forked_make_run, running_make_run
 from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page
 
-SOON = 10.0
+SOON = 120.0
 
 
 @pytest.fixture
@@ -40,16 +41,20 @@ def app(docker_client: docker.APIClient) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, free_port: FreePort, app: str) -> Iterator[MakeRun]:
-    """Type ``make run`` in a terminal of its own, and wait until the host is registered."""
+def make_run(
+    request: pytest.FixtureRequest, tmp_path: Path, free_port: FreePort, app: str
+) -> Iterator[MakeRun]:
+    """Start what ``make run`` starts, and wait until the host is registered.
+
+    For a test with the mark ``console_script``, it is typed in a terminal of its own.
+    """
     folder = tmp_path / "top"
     folder.mkdir()
+    typed = request.node.get_closest_marker("console_script") is not None
     registry, agent = str(free_port()), str(free_port())
-    with running_make_run(
-        folder / "var", app=app, registry_port=registry, agent_port=agent
-    ) as started:
-        started.wait_until_ready()
-        until(lambda: started.paste(started.curl_lines()[0]), "the node", within=SOON)
+    start = running_make_run if typed else forked_make_run
+    with start(folder / "var", app=app, registry_port=registry, agent_port=agent):
+        until(lambda: _has_a_node(registry, folder / "var/ops.header"), "the node", within=SOON)
         words = {
             "127.0.0.1:7655": f"127.0.0.1:{registry}",
             "127.0.0.1:7656": f"127.0.0.1:{agent}",
@@ -59,3 +64,11 @@ def make_run(tmp_path: Path, free_port: FreePort, app: str) -> Iterator[MakeRun]
             "shop": app,
         }
         yield MakeRun(folder, words)
+
+
+def _has_a_node(port: str, header: Path) -> bool:
+    command = ["curl", "-sf", "--noproxy", "*", "-H", f"@{header}", f"127.0.0.1:{port}/nodes"]
+    return subprocess.run(command, capture_output=True, check=False).stdout.strip() not in (
+        b"",
+        b"[]",
+    )

@@ -24,6 +24,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.console_script
 @pytest.mark.real("make", "setsid", "curl", "prometheus", "chromium-headless-shell")
 @pytest.mark.page("README.md")
 def test_each_command_and_page_works_in_its_order(page: Page, make_run: MakeRun) -> None:

@@ -171,7 +171,7 @@ def run(
     folder: Path,
     environment: Mapping[str, str],
     shell: Sequence[str] = ("bash", "-c"),
-    seconds: float = 240,
+    seconds: float = 600,
 ) -> str:
     """Run a script in a folder, as the last argument of a shell; return what it wrote.
 

@@ -33,7 +33,7 @@ ON_ONE_HOST = "Several registries on one host"
 CHECKS = {"Beyond one registry": ["", ONE_FAILS, MOVES_AWAY]}
 
 
-@pytest.mark.real("make", "setsid", "curl", "openssl", "prometheus", "promtool")
+@pytest.mark.real("curl", "openssl", "prometheus", "promtool")
 @pytest.mark.page("docs/scaling.md")
 def test_each_command_works_and_a_target_outlives_one_of_two_registries(
     page: Page, make_run: MakeRun, free_port: FreePort

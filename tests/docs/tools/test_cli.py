@@ -20,13 +20,13 @@ FLEET = "Changes of a fleet"
 OF_HOSTS_AND_APPS = ("Look", "Apps", "Completion and the manual page")
 
 
-@pytest.mark.real("make", "setsid", "curl")
+@pytest.mark.real("curl")
 @pytest.mark.page("docs/cli.md")
 def test_each_command_works_in_its_order(page: Page, make_run: MakeRun) -> None:
     make_run.follow(page, checks=CHECKS, without=[FLEET])
 
 
-@pytest.mark.real("make", "setsid", "curl")
+@pytest.mark.real("curl")
 @pytest.mark.page("docs/cli.md")
 def test_each_command_for_a_fleet_works_in_its_order(page: Page, make_run: MakeRun) -> None:
     make_run.follow(page, without=OF_HOSTS_AND_APPS)

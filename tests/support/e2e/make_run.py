@@ -5,13 +5,19 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import docker
 import msgspec
 
-from tests.support.machine.terminal import Terminal, terminal
+from dev import engine
+from dev.images import build_busybox
+from dev.run.state import prepare
+from dev.run.trial import PAGE
+from tests.support.forks import start_program
+from tests.support.machine.terminal import END_SECONDS, Terminal, terminal
 
 TOP = Path(__file__).parents[3]
 READY = "Ctrl-C ends the registry"
@@ -57,3 +63,24 @@ def running_make_run(var: Path, *, app: str, registry_port: str, agent_port: str
     command = ["make", "--no-print-directory", "run", f"RUN={shlex.join(options)}"]
     with terminal(command, folder=TOP, environment=os.environ) as screen:
         yield Run(screen)
+
+
+@contextmanager
+def forked_make_run(var: Path, *, app: str, registry_port: str, agent_port: str) -> Iterator[None]:
+    """Start what `make run` starts, by its own settings, but fork both daemons."""
+    state = prepare(
+        var,
+        registry=f"127.0.0.1:{registry_port}",
+        agent=f"127.0.0.1:{agent_port}",
+        engine=engine.url(os.environ),
+    )
+    with closing(docker.APIClient(base_url=state.engine, version="auto")) as client:
+        build_busybox(client, f"rollcall-{app}", page=PAGE)
+    with ExitStack() as stack:
+        for name in ("registry", "agent"):
+            log = var / f"{name}.log"
+            command = [f"rollcall-{name}", "--config", str(var / f"{name}.yml")]
+            program = start_program(command, stdout=log, stderr=log)
+            stack.callback(program.wait, END_SECONDS)
+            stack.callback(program.terminate)
+        yield
