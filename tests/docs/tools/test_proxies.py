@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.support.browser.tabs import Tabs
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, until_listed, until_state
+from tests.support.forks import run_program
 from tests.support.httpd.proxies import haproxy, nginx
 from tests.support.pages import Page
 
@@ -112,12 +111,9 @@ def test_the_command_logs_in_through_both_and_lists_and_explains(
     environment = os.environ | {"ROLLCALL_CONFIG": str(tmp_path / "contexts.yml")}
 
     def rollcall(*words: str) -> str:
-        command = [str(Path(sys.executable).with_name("rollcall")), *words]
-        ran = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=120
-        )
+        ran = run_program(["rollcall", *words], environment=environment, timeout=120)
         assert ran.returncode == 0, ran.stderr
-        return str(ran.stdout)
+        return ran.stdout
 
     for url in site.registries:
         key, ca = str(site.registry.key_path), str(site.authority.ca)
