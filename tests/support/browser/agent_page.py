@@ -22,7 +22,10 @@ class AppOnAgent(NamedTuple):
 
     def sheet(self, tabs: Tabs, *, key: str | None = None) -> Page:
         """Log in, and open the sheet of the app."""
-        page = log_in(tabs, self.agent, key=key)
+        return self.open_sheet(log_in(tabs, self.agent, key=key))
+
+    def open_sheet(self, page: Page) -> Page:
+        """Open the sheet of the app from the list of apps."""
         page.get_by_role("link", name=self.name).click()
         page.get_by_role("heading", name=self.name).wait_for()
         return page

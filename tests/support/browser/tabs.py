@@ -15,6 +15,7 @@ from playwright.sync_api import (
     Page,
     Request,
     Route,
+    ViewportSize,
 )
 
 SERIOUS = frozenset({"serious", "critical"})
@@ -29,6 +30,7 @@ ABORTED = "net::ERR_ABORTED"  # the page was loaded again meanwhile
 ERROR_PAGE = "chrome-error://chromewebdata/"
 PARTS = frozenset({"document", "script", "stylesheet"})
 MAX_TRIES = 20
+VIEWPORT: ViewportSize = {"width": 1280, "height": 720}  # the default
 
 
 class Tabs:
@@ -65,8 +67,10 @@ class Tabs:
         return page
 
     def check(self) -> None:
-        """Fail if anything went wrong so far."""
-        assert not self._problems, "\n".join(self._problems)
+        """Fail if anything went wrong since the last check."""
+        problems = list(self._problems)
+        self._problems.clear()
+        assert not problems, "\n".join(problems)
 
     def close(self) -> None:
         """Close all tabs."""
@@ -84,6 +88,18 @@ class Tabs:
     def _dialog(self, dialog: Dialog) -> None:
         self._problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+
+def go(page: Page, view: str) -> None:
+    """Go to a view by the part of its address after the #."""
+    page.evaluate("view => { location.hash = view; }", view)
+
+
+def restore(page: Page) -> None:
+    """Undo what a test has done to a tab that others use after it, but for what the page knows."""
+    page.unroute_all()
+    page.context.clear_permissions()
+    page.set_viewport_size(VIEWPORT)
 
 
 def reload(page: Page) -> None:

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.support.browser.agent_page import AppOnAgent
-from tests.support.browser.tabs import Tabs, alter
+from tests.support.browser.tabs import Tabs, alter, go
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
@@ -44,9 +44,9 @@ def is_of_log(request: Request) -> bool:
 
 
 def test_nothing_changes_before_the_confirmation_nor_by_enter_that_is_still_held(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     before = app.record()
     for name in ("Rebuild", "Delete", "Stop"):
         button = page.get_by_role("button", name=name, exact=True)
@@ -74,11 +74,11 @@ def test_nothing_changes_before_the_confirmation_nor_by_enter_that_is_still_held
 
 
 def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
-    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+    app: AppOnAgent, apps: Page, docker_client: docker.APIClient
 ) -> None:
     for change in ("start", "rebuild"):
         assert app.agent.ask("PUT", f"/v1/apps/{app.name}/{change}").status_code == 200
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     expect_starts(page, 1)
     shown = page.locator(".head .state").first
     carry_out(page, "Stop", then="Start")
@@ -92,9 +92,9 @@ def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
 
 
 def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
-    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+    app: AppOnAgent, apps: Page, docker_client: docker.APIClient
 ) -> None:
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     log = page.get_by_role("log")
     expect(log).to_contain_text("begin")
     before = log.inner_text()
@@ -115,11 +115,11 @@ def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
     assert shown.count("[The log is interrupted.") == 1
 
 
-def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:
+def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, apps: Page) -> None:
     change = {"description": "another"}
     answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json=change)
     assert answer.status_code == 200, answer.text
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     expect(page.locator("main dl")).to_contain_text("another")
     carry_out(page, "Rollback")
     expect(page.locator("main dl")).not_to_contain_text("another")
@@ -131,11 +131,11 @@ def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tab
     expect_starts(page, 1)  # the log of the new container
 
 
-def test_a_rollback_brings_back_what_its_plan_has_shown(app: AppOnAgent, tabs: Tabs) -> None:
+def test_a_rollback_brings_back_what_its_plan_has_shown(app: AppOnAgent, apps: Page) -> None:
     for text in ("second", "third"):
         answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json={"description": text})
         assert answer.status_code == 200, answer.text
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     expect(page.locator("main dl")).to_contain_text("third")
     page.get_by_role("button", name="Rollback", exact=True).click()
     confirm = page.get_by_role("button", name="Rollback now")
@@ -191,9 +191,9 @@ def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
 
 
 def test_a_sheet_offers_only_what_can_be_done_and_sets_delete_apart(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     expect(offered(page)).to_have_text(["Stop", "Restart", "Rebuild", "Rollback", "Delete"])
     delete, rollback = offered(page).last.bounding_box(), offered(page).nth(3).bounding_box()
     assert delete is not None
@@ -216,13 +216,13 @@ def test_a_sheet_offers_only_what_can_be_done_and_sets_delete_apart(
     page.unroute(path)
     alter(page, f"{path}/history", only_newest)
     expect(offered(page)).to_have_text(["Stop", "Restart", "Rebuild", "Delete"])
-    page.evaluate("() => { location.hash = '#/app/unknown'; }")
+    go(page, "#/app/unknown")
     expect(page.locator(".notice")).to_contain_text("unknown")
     expect(offered(page)).to_have_count(0)
 
 
-def test_a_change_without_an_answer_is_explained(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_a_change_without_an_answer_is_explained(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     address = app.agent.base_url.rpartition("/")[2]
     down = f"{address} does not answer: it, or the network to it, is down."
     page.route("**/restart", lambda route: route.abort())
@@ -236,8 +236,8 @@ def test_a_change_without_an_answer_is_explained(app: AppOnAgent, tabs: Tabs) ->
     )
 
 
-def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_a_deleted_app_is_gone(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_text("The app and its data would be deleted.")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_be_focused()

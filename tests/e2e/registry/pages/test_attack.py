@@ -1,33 +1,36 @@
 """Hosts say what they like about themselves. In the page it is text."""
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser.registry_page import log_in, post
-from tests.support.browser.tabs import Tabs, overflows
+from tests.support.browser.registry_page import post
+from tests.support.browser.tabs import go, overflows
 from tests.support.browser.tricks import TRICKS, assert_only_text, links
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemon
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
 
 
-def test_no_address_of_an_agent_is_a_link_unless_of_http(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_no_address_of_an_agent_is_a_link_unless_of_http(
+    registry: Daemon, page_of_registry: Page
+) -> None:
     urls = [*TRICKS, "http://user:pass@127.0.0.2:9/", "//127.0.0.2:9"]
     for number, url in enumerate(urls):
         post(registry, f"web-{number}", [], {"agent.url": url})
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
     for number, url in enumerate(urls):
-        page.evaluate("view => { location.hash = view; }", f"#/host/web-{number}")
+        go(page, f"#/host/web-{number}")
         expect(page.get_by_role("heading", name=f"web-{number}", exact=True)).to_be_visible()
         expect(page.locator(".sheet")).to_contain_text("agent.url")
         assert page.get_by_role("link", name="Open its agent").count() == 0, url
         assert links(page) == {"http:"}, url
 
 
-def test_nothing_that_hosts_say_is_executed_or_loaded(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_nothing_that_hosts_say_is_executed_or_loaded(
+    registry: Daemon, page_of_registry: Page
+) -> None:
     labels = [*TRICKS, *(f"app:{trick}" for trick in TRICKS)]
     labels += [f"prometheus:{trick}" for trick in TRICKS]
     labels += [f"prometheus:web:{trick}:{trick}" for trick in TRICKS]
@@ -40,7 +43,8 @@ def test_nothing_that_hosts_say_is_executed_or_loaded(daemons: Daemons, tabs: Ta
         assert registry.ask("POST", f"/nodes/{name}", json={}).status_code == 400
     registry.ask("GET", "/prometheus/%3Cscript%3Ealert(1)%3C%2Fscript%3E?format=http_sd")
 
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
     expect(page.locator("table.hosts tbody tr")).to_have_count(3)
     views = [
         ("#/hosts?search=" + "%3Cimg%20src=x%20onerror=alert(1)%3E", "3 hosts found"),
@@ -52,7 +56,7 @@ def test_nothing_that_hosts_say_is_executed_or_loaded(daemons: Daemons, tabs: Ta
         ("#/constructor/%", "Search"),
     ]
     for view, text in views:
-        page.evaluate("view => { location.hash = view; }", view)
+        go(page, view)
         expect(page.locator("main")).to_contain_text(text)
         assert_only_text(page)
         assert not overflows(page)

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import log_in, post
-from tests.support.browser.tabs import Tabs, serious_findings
-from tests.support.daemons import Daemons
+from tests.support.browser.tabs import Tabs, go, serious_findings
+from tests.support.daemons import Daemon, Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
@@ -47,31 +47,31 @@ def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs
     expect(notice.get_by_role("status").first).to_have_text("copied")
     page.context.grant_permissions(["clipboard-read"])
     assert page.evaluate("() => navigator.clipboard.readText()") == commands[0]
-    page.evaluate("() => { location.hash = '#/host/switch-1'; }")
+    go(page, "#/host/switch-1")
     expect(notice).to_contain_text("what posts its heartbeats stopped")
     expect(notice.locator("code")).to_have_text(["rollcall node switch-1"])
-    page.evaluate("() => { location.hash = '#/host/-switch-2'; }")
+    go(page, "#/host/-switch-2")
     expect(notice.locator("code")).to_have_text(["rollcall node -- -switch-2"])
 
 
 def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, page_of_registry: Page
 ) -> None:
-    registry = daemons.registry()
-    page = log_in(tabs, registry)
+    page = page_of_registry
     link = page.get_by_role("link", name="Open its agent")
     for url, shown, marks in AGENT_ADDRESSES:
         post(registry, "web-1.test", [], {"agent.url": url})
         for view in ("#/hosts", "#/host/web-1.test"):
-            page.evaluate("view => { location.hash = view; }", view)
+            go(page, view)
         expect(link).to_have_text(f"Open its agent at {shown}")
         foreign = page.get_by_text("this address is not web-1.test: open it only if you know it")
         expect(foreign).to_have_count(marks)
 
 
-def test_each_app_of_a_host_leads_to_its_sheet_at_the_agent(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
-    page = log_in(tabs, registry)
+def test_each_app_of_a_host_leads_to_its_sheet_at_the_agent(
+    registry: Daemon, page_of_registry: Page
+) -> None:
+    page = page_of_registry
     for hostname, url, links in (
         ("web-1", "https://web-1:7656", 1),
         ("web-2", "ftp://web-2/", 0),
@@ -79,7 +79,7 @@ def test_each_app_of_a_host_leads_to_its_sheet_at_the_agent(daemons: Daemons, ta
         ("web-4", "https://rogue.example", 0),
     ):
         post(registry, hostname, ["app:a/b c"], {"agent.url": url})
-        page.evaluate("view => { location.hash = view; }", f"#/host/{hostname}")
+        go(page, f"#/host/{hostname}")
         expect(page.get_by_role("heading", name=hostname)).to_be_visible()
         app = page.locator(".chip", has_text=re.compile("^a/b c$"))
         expect(app).to_have_count(1)
