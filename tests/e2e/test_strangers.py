@@ -29,6 +29,10 @@ HEADER = b"X-Padding: " + b"x" * 7987 + b"\r\n"
 REGISTRY, AGENT = "registry", "agent"
 HEALTH = {REGISTRY: 200, AGENT: 503}  # the agent has no engine
 pytestmark = pytest.mark.real
+BOTH = pytest.mark.parametrize("kind", [REGISTRY, AGENT])
+ONE = pytest.mark.parametrize(
+    "kind", some_of([REGISTRY, AGENT], REGISTRY, reason="both daemons have the same server")
+)
 
 
 @pytest.fixture
@@ -36,12 +40,6 @@ def sockets() -> Iterator[ExitStack]:
     """Yield what closes the sockets of a test."""
     with ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture(params=[REGISTRY, AGENT])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Return which daemon is attacked."""
-    return str(request.param)
 
 
 @pytest.fixture
@@ -124,6 +122,7 @@ def ended_heads(daemon: Daemon) -> float:
 
 
 @pytest.mark.console_script
+@ONE
 @pytest.mark.parametrize(
     ("over", "count", "headers"),
     some_of(
@@ -156,6 +155,7 @@ def test_heads_without_end_take_little_memory(
     assert "Traceback" not in daemon.log()
 
 
+@ONE
 @pytest.mark.console_script
 def test_bodies_without_end_take_little_memory(
     daemons: Daemons, sockets: ExitStack, kind: str
@@ -184,6 +184,7 @@ def test_bodies_without_end_take_little_memory(
     assert "Traceback" not in daemon.log()
 
 
+@ONE
 def test_a_head_that_is_too_large_is_told_so(
     daemons: Daemons, sockets: ExitStack, kind: str
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_head_that_is_too_large_is_told_so(
         assert b"limit of 16384 bytes" in received
 
 
+@BOTH
 def test_without_a_key_nothing_is_learned_but_health_and_that_there_is_a_page(
     daemons: Daemons, kind: str
 ) -> None:
@@ -216,6 +218,7 @@ def test_without_a_key_nothing_is_learned_but_health_and_that_there_is_a_page(
             assert daemon.ask(method, "/healthz").status_code == 405
 
 
+@BOTH
 def test_without_pages_nothing_is_learned_but_health(daemons: Daemons, kind: str) -> None:
     daemon = start(daemons, kind, pages=False)
 
@@ -224,6 +227,7 @@ def test_without_pages_nothing_is_learned_but_health(daemons: Daemons, kind: str
     assert daemon.ask("GET", "/").status_code == 404
 
 
+@BOTH
 def test_a_body_that_nobody_wants_is_refused_as_any_other(daemons: Daemons, kind: str) -> None:
     daemon = start(daemons, kind)
     path = "/nodes/a" if kind == REGISTRY else "/v1/apps/web"
@@ -239,6 +243,7 @@ def test_a_body_that_nobody_wants_is_refused_as_any_other(daemons: Daemons, kind
         assert status(method, b"x" * 65536) == status(method)
 
 
+@ONE
 def test_silent_sockets_make_room_for_who_asks(
     daemons: Daemons, sockets: ExitStack, kind: str
 ) -> None:
@@ -249,6 +254,7 @@ def test_silent_sockets_make_room_for_who_asks(
     until(lambda: all(map(is_cut_off, silent)), "their end, 10 s after they connected", within=30)
 
 
+@ONE
 @pytest.mark.parametrize("when", ["before the handshake", "after it"])
 def test_silent_sockets_make_room_over_tls(
     daemons: Daemons, sockets: ExitStack, tls: TlsListener, kind: str, when: str
@@ -267,6 +273,7 @@ def test_silent_sockets_make_room_over_tls(
     assert metric(daemon, "rollcall_http_connections_refused_total") == 0
 
 
+@ONE
 def test_a_fleet_that_is_larger_than_the_limit_is_served(
     daemons: Daemons, sockets: ExitStack, kind: str
 ) -> None:
