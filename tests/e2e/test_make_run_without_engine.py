@@ -132,7 +132,7 @@ def test_it_starts_an_engine_ends_it_and_finds_the_apps_again(
 
 @pytest.mark.parametrize(
     "case",
-    some_of(CASES, "not installed", "no permission", reason="further machines without an engine"),
+    some_of(CASES, "not installed", reason="further machines without an engine"),
 )
 def test_without_an_engine_it_runs_says_once_why_and_its_lines_work(
     isolated_run: IsolatedRun, case: str
@@ -183,6 +183,7 @@ def test_an_engine_that_comes_later_is_used_and_its_lines_are_printed_then(
     isolated_run.do("kill $(cat /var/run/docker.pid)")
 
 
+@pytest.mark.release("a further machine without an engine")
 def test_an_engine_that_cannot_start_is_said_with_the_reason(
     isolated_run: IsolatedRun, tmp_path: Path
 ) -> None:
