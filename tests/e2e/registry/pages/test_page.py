@@ -12,12 +12,14 @@ from tests.support.browser.registry_page import hosts, log_in, post
 from tests.support.browser.tabs import (
     Tabs,
     alter,
+    go,
     overflows,
     reload,
     serious_findings,
     stop_timers,
 )
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemon, Daemons
+from tests.support.run.release import some_of
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [pytest.mark.real("chromium-headless-shell"), pytest.mark.page("docs/pages.md")]
@@ -65,8 +67,7 @@ def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:
         assert registry.ask("GET", path).status_code == 404
 
 
-def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(registry: Daemon, tabs: Tabs) -> None:
     page = tabs.open(registry.base_url)
     page.get_by_label("Key", exact=True).fill("w\N{LATIN SMALL LETTER O WITH DIAERESIS}rong \u2603")
     page.keyboard.press("Enter")
@@ -124,9 +125,8 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
 
 
 def test_each_key_press_in_a_filter_asks_once_and_waits_for_no_timer(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, tabs: Tabs
 ) -> None:
-    registry = daemons.registry()
     post(registry, "web-1", LABELS, AGENT)
     post(registry, "web-2", ["service:mail"], {"rack": "r1"})
     page = log_in(tabs, registry)
@@ -163,10 +163,10 @@ def test_each_key_press_in_a_filter_asks_once_and_waits_for_no_timer(
     expect(page.get_by_label("Label")).to_have_value("service:web")
 
 
-def test_a_button_clears_all_filters(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_a_button_clears_all_filters(registry: Daemon, page_of_registry: Page) -> None:
     post(registry, "web-1", LABELS, AGENT)
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
     rows = page.locator("table.hosts tbody tr")
     expect(rows).to_have_count(1)
     clear = page.get_by_role("button", name="Clear filters")
@@ -188,10 +188,10 @@ def test_a_button_clears_all_filters(daemons: Daemons, tabs: Tabs) -> None:
     assert page.evaluate("() => location.hash") == "#/hosts"
 
 
-def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_changes_are_shown_and_the_focus_stays(registry: Daemon, page_of_registry: Page) -> None:
     post(registry, "web-1", LABELS, AGENT)
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
     page.get_by_role("link", name="web-1").focus()
     post(registry, "web-0", [], {})
     expect(page.locator("table.hosts tbody tr")).to_have_count(2)
@@ -204,11 +204,11 @@ def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> 
 
 
 def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock_of_one_registry(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, page_of_registry: Page
 ) -> None:
-    registry = daemons.registry()
     post(registry, "web-1", LABELS, AGENT)
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
 
     def with_a_stale_host(status: Any) -> None:
         status["nodes"]["stale"] = 1  # on another page of the list
@@ -278,7 +278,7 @@ def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     expect(services).to_contain_text("nobody since the start")
     page.keyboard.type("x")
     expect(page.get_by_text("No service matches.")).to_be_visible()
-    page.evaluate("() => { location.hash = '#/services?search=web'; }")
+    go(page, "#/services?search=web")
     expect(row).to_be_visible()
     expect(services).to_have_count(1)
     page.get_by_role("link", name="Registry", exact=True).click()
@@ -310,13 +310,13 @@ def test_the_page_says_that_the_registry_is_away_and_goes_on_when_it_is_back(
 
 
 def test_a_list_in_pages_says_which_of_how_many_hosts_are_shown(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, page_of_registry: Page
 ) -> None:
-    registry = daemons.registry()
     for number in range(102):
         apps = {"apps.total": "1", "apps.running": str(number % 2)}
         post(registry, f"web-{number:03}", ["zone:a"], apps)
-    page = log_in(tabs, registry)
+    page = page_of_registry
+    go(page, "#/hosts")
     found = page.locator(".found")
     expect(found).to_have_text("Hosts 1 to 50 of 102")
     expect(page.locator(".tile.down")).to_have_text("51hosts with apps down")
@@ -343,9 +343,8 @@ def test_a_list_in_pages_says_which_of_how_many_hosts_are_shown(
 
 
 def test_the_lists_of_hosts_and_services_are_sorted_by_their_columns(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, tabs: Tabs
 ) -> None:
-    registry = daemons.registry()
     for name, down, labels in (
         ("web-1", 0, ["prometheus:web"]),
         ("web-2", 2, ["prometheus:mail", "prometheus:web"]),
@@ -378,9 +377,8 @@ def test_the_lists_of_hosts_and_services_are_sorted_by_their_columns(
 
 
 def test_each_view_has_a_title_and_a_slash_leads_to_the_search(
-    daemons: Daemons, tabs: Tabs
+    registry: Daemon, tabs: Tabs
 ) -> None:
-    registry = daemons.registry()
     post(registry, "web-1", LABELS, AGENT)
     page = log_in(tabs, registry)
     search = page.get_by_label("Search")
@@ -390,7 +388,7 @@ def test_each_view_has_a_title_and_a_slash_leads_to_the_search(
         ("#/registry", "Registry"),
         ("#/host/web-1", "web-1"),
     ):
-        page.evaluate("view => { location.hash = view; }", view)
+        go(page, view)
         expect(page).to_have_title(f"{title} - Rollcall registry")
         page.keyboard.press("/")
         if view in {"#/hosts", "#/services"}:
@@ -401,8 +399,7 @@ def test_each_view_has_a_title_and_a_slash_leads_to_the_search(
     expect(page).to_have_title("Rollcall registry")
 
 
-def test_an_answer_that_is_lost_or_wrong_ends_no_refresh(daemons: Daemons, tabs: Tabs) -> None:
-    registry = daemons.registry()
+def test_an_answer_that_is_lost_or_wrong_ends_no_refresh(registry: Daemon, tabs: Tabs) -> None:
     post(registry, "web-1", LABELS, AGENT)
     page = log_in(tabs, registry)
     connection = page.locator("#connection")
@@ -435,7 +432,9 @@ def test_an_answer_that_is_lost_or_wrong_ends_no_refresh(daemons: Daemons, tabs:
     expect(connection).to_have_text("Live")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "scheme", some_of(["light", "dark"], "light", reason="the same views in other colours")
+)
 def test_all_views_are_accessible_and_fit_a_telephone(
     daemons: Daemons, tabs: Tabs, scheme: str
 ) -> None:
@@ -448,7 +447,7 @@ def test_all_views_are_accessible_and_fit_a_telephone(
     assert serious_findings(login) == []
     page = log_in(tabs, registry, **options)
     for view in VIEWS:
-        page.evaluate("view => { location.hash = view; }", view)
+        go(page, view)
         page.locator(f"{'.hosts' if view == '#/hosts' else '.sheet, table'} >> nth=0").wait_for()
         expect(page.locator("main")).to_contain_text(
             {"#/services": "web", "#/registry": "Version"}.get(view, "service:web")
