@@ -4,13 +4,14 @@ They check each request and each answer against the document.
 """
 
 import secrets
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import pytest
 import requests
 
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons, FreePort
 
 pytestmark = pytest.mark.real
 READER = "reader-key-0123456789"
@@ -57,13 +58,23 @@ def test_a_client_posts_nodes_and_lists_nodes_and_targets(daemons: Daemons) -> N
     assert "forgotten" in client.nodes.forgetNode(hostname="web-1").result().message
 
 
-@pytest.fixture
-def agent(daemons: Daemons, engine_url: str) -> Daemon:
+@pytest.fixture(scope="module")
+def agent(
+    tmp_path_factory: pytest.TempPathFactory, free_port: FreePort, engine_url: str
+) -> Iterator[Daemon]:
     keys = [
         {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
         {"name": "reader", "value": READER, "allow": ["read"]},
     ]
-    return daemons.agent(engine=engine_url, keys=keys)
+    folder = tmp_path_factory.mktemp("clients") / "daemons"
+    with Daemons(folder=folder, free_port=free_port) as daemons:
+        yield daemons.agent(engine=engine_url, keys=keys)
+
+
+@pytest.fixture(scope="module")
+def reader(agent: Daemon) -> Any:
+    """Return a client that may only read."""
+    return client_of(agent, READER)
 
 
 def test_a_client_creates_labels_stops_and_deletes_an_app(
@@ -89,23 +100,25 @@ def test_a_client_creates_labels_stops_and_deletes_an_app(
     assert "deleted" in gone.message
 
 
-def test_a_client_that_may_only_read_reads_all_of_an_app(agent: Daemon, busybox_image: str) -> None:
-    client, app = client_of(agent, READER), new_app(busybox_image)
+def test_a_client_that_may_only_read_reads_all_of_an_app(
+    agent: Daemon, reader: Any, busybox_image: str
+) -> None:
+    app = new_app(busybox_image)
     name = app["name"]
     assert agent.ask("POST", "/v1/apps", json=app).status_code == 201
     try:
-        stats = client.v1.getStats(app_name=name).result()
-        processes = client.v1.listProcesses(app_name=name).result()
+        stats = reader.v1.getStats(app_name=name).result()
+        processes = reader.v1.listProcesses(app_name=name).result()
         assert agent.ask("PUT", f"/v1/apps/{name}/stop").ok
-        shown = client.v1.getApp(app_name=name).result()
+        shown = reader.v1.getApp(app_name=name).result()
         # It ends, since the app has.
-        log = client.v1.getLogs(app_name=name, tail="all", since="2026-01-31", follow=True).result()
-        (revision,) = client.v1.getHistory(app_name=name).result()
-        events = client.v1.listEvents(app_name=name).result()
+        log = reader.v1.getLogs(app_name=name, tail="all", since="2026-01-31", follow=True).result()
+        (revision,) = reader.v1.getHistory(app_name=name).result()
+        events = reader.v1.listEvents(app_name=name).result()
         with pytest.raises(import_module("bravado.exception").HTTPConflict):
-            client.v1.getStats(app_name=name).result()
+            reader.v1.getStats(app_name=name).result()
         with pytest.raises(import_module("bravado.exception").HTTPForbidden):
-            client.v1.startApp(app_name=name).result()
+            reader.v1.startApp(app_name=name).result()
     finally:
         agent.ask("DELETE", f"/v1/apps/{name}")
 
@@ -117,14 +130,12 @@ def test_a_client_that_may_only_read_reads_all_of_an_app(agent: Daemon, busybox_
     assert [each.action for each in events][:2] == ["create", "stop"]
 
 
-def test_a_client_reads_what_an_agent_shows_of_itself(agent: Daemon) -> None:
-    client = client_of(agent, READER)
-
-    assert client.healthz.health().result().message == "ok"
-    assert client.access.access().result().allow == ["read"]
-    assert client.v1.usage().result().step_seconds == 60
-    assert "rollcall_" in client.metrics.metrics().result()
-    assert first_lines(client.v1.followEvents(), 2)[1] == "event: reset"
+def test_a_client_reads_what_an_agent_shows_of_itself(reader: Any) -> None:
+    assert reader.healthz.health().result().message == "ok"
+    assert reader.access.access().result().allow == ["read"]
+    assert reader.v1.usage().result().step_seconds == 60
+    assert "rollcall_" in reader.metrics.metrics().result()
+    assert first_lines(reader.v1.followEvents(), 2)[1] == "event: reset"
 
 
 def new_app(image: str) -> dict[str, Any]:
