@@ -48,9 +48,14 @@ def check_document(document: Any) -> None:
 
 def check_value(document: Any, definition: str, value: Any) -> None:
     """Fail unless a value is as a definition says; null only where that has `x-nullable`."""
-    spec = import_module("bravado_core.spec").Spec.from_dict(document)
+    spec = _spec(msgspec.json.encode(document))
     validate = import_module("bravado_core.validate").validate_schema_object
     validate(spec, spec.spec_dict["definitions"][definition], value)
+
+
+@cache
+def _spec(document: bytes) -> Any:
+    return import_module("bravado_core.spec").Spec.from_dict(msgspec.json.decode(document))
 
 
 def documented_operations(document: Any) -> set[tuple[str, str]]:
