@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
+from shutil import copy
 from threading import Thread
 
 import pytest
@@ -34,10 +35,27 @@ HEARTBEAT: dict[str, object] = {"labels": [], "kv": {}}
 Answer = tuple[int, str | None]
 
 
-async def fill(path: Path) -> None:
-    """Make a store of many nodes."""
-    async with open_store(path) as (store, _):
-        await asyncio.gather(*[store.put(row, ignore) for row in rows(NODES)])
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of many nodes."""
+    path = tmp_path_factory.mktemp("filled") / "registry.db"
+
+    async def fill() -> None:
+        async with open_store(path) as (store, _):
+            await asyncio.gather(*[store.put(row, ignore) for row in rows(NODES)])
+
+    asyncio.run(fill())
+    return path
+
+
+@pytest.fixture
+def registry(daemons: Daemons, filled: Path, tmp_path: Path) -> Daemon:
+    """Return a registry of many nodes that has ended."""
+    path = tmp_path / "registry.db"
+    registry = daemons.registry(store=f"sqlite:///{path}")
+    registry.terminate()
+    copy(filled, path)
+    return registry
 
 
 @contextmanager
@@ -61,13 +79,8 @@ def reporting(registry: Daemon) -> Iterator[list[Answer]]:
 
 
 def test_a_host_is_told_to_ask_again_while_many_nodes_are_loaded(
-    daemons: Daemons, tmp_path: Path
+    registry: Daemon,
 ) -> None:
-    path = tmp_path / "registry.db"
-    asyncio.run(fill(path))
-    registry = daemons.registry(store=f"sqlite:///{path}")
-    registry.terminate()
-
     with reporting(registry) as answers:
         registry.start()
 
@@ -76,12 +89,8 @@ def test_a_host_is_told_to_ask_again_while_many_nodes_are_loaded(
 
 
 def test_a_host_waits_while_nodes_are_loaded_where_the_socket_was_kept(
-    daemons: Daemons, tmp_path: Path
+    registry: Daemon,
 ) -> None:
-    path = tmp_path / "registry.db"
-    asyncio.run(fill(path))
-    registry = daemons.registry(store=f"sqlite:///{path}")
-    registry.terminate()
     registry.prefix = [sys.executable, "-c", WITH_KEPT_SOCKET, str(registry.port)]
 
     began = time.monotonic()

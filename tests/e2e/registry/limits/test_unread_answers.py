@@ -6,11 +6,10 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
-import yaml
 
 from tests.support.daemons import Daemon, Daemons
-from tests.support.e2e.commands import change_settings
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
+from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real
 
@@ -21,6 +20,10 @@ MAX_GROWTH = 150 * MEBIBYTE
 LABELS = [f"prometheus:s@{number}:a-b{number}:{'v' * 200}" for number in range(3800)]
 BODY = msgspec.json.encode({"labels": LABELS, "kv": {}})
 GREEDY = "greedy-key-0123456789abcdef"
+KEYS = [
+    {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
+    {"name": "greedy", "value": GREEDY, "allow": ["read", "write"]},
+]
 REQUESTS = {
     "heartbeat": ("POST /nodes/large", BODY),
     "node": ("GET /nodes/large", b""),
@@ -46,15 +49,14 @@ async def ask_without_reading(registry: Daemon, request: str, body: bytes) -> so
 
 
 @pytest.mark.console_script
-@pytest.mark.parametrize("case", REQUESTS)
+@pytest.mark.parametrize(
+    "case",
+    some_of(REQUESTS, "heartbeat", "explain of a service", reason="answers of the same size"),
+)
 async def test_large_answers_that_nobody_reads_take_a_bounded_amount(
     daemons: Daemons, case: str
 ) -> None:
-    registry = await asyncio.to_thread(daemons.registry)
-    keys = yaml.safe_load(registry.config_path.read_text())["keys"]
-    greedy = {"name": "greedy", "value": GREEDY, "allow": ["read", "write"]}
-    change_settings(registry, keys=[*keys, greedy])
-    await asyncio.to_thread(registry.restart)
+    registry = await asyncio.to_thread(daemons.registry, keys=KEYS)
     assert registry.ask("POST", "/nodes/large", data=BODY).ok
     before = resident(registry)
     reset_peak(registry)

@@ -140,28 +140,22 @@ def test_a_copy_that_is_killed_is_done_again(servers: NatsCluster, registry: Dae
     assert sequences(registry) == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "reason"),
-    [
-        (("sqlite:///{folder}/none.db", "{bucket}"), 1, "none.db does not exist"),
-        (("{file}", "sqlite:///{folder}/none/to.db"), 1, "none does not exist; make it"),
-        (("{file}", "{file}"), 1, "cannot be copied into itself"),
-        (("sqlite:///{folder}/config.yml", "{bucket}"), 1, "is not a SQLite database"),
-        (("{bucket}-none", "sqlite:///{folder}/to.db"), 1, "/rollcall-none does not exist"),
-        (("{file}", "nats://127.0.0.1:{closed}/rollcall"), 1, "cannot be reached"),
-        (("nats://127.0.0.1:{closed}/rollcall", "{file}"), 1, "cannot be reached"),
-        (("/var/lib/registry.db", "{bucket}"), 2, "`/var/lib/registry.db` names no store; write"),
-        (("{file}", "nats://127.0.0.1"), 2, "names no store; write"),
-        (("{file}",), 2, "the following arguments are required: TO"),
-    ],
-)
+BAD_INPUTS: list[tuple[tuple[str, ...], int, str]] = [
+    (("sqlite:///{folder}/none.db", "{bucket}"), 1, "none.db does not exist"),
+    (("{file}", "sqlite:///{folder}/none/to.db"), 1, "none does not exist; make it"),
+    (("{file}", "{file}"), 1, "cannot be copied into itself"),
+    (("sqlite:///{folder}/config.yml", "{bucket}"), 1, "is not a SQLite database"),
+    (("{bucket}-none", "sqlite:///{folder}/to.db"), 1, "/rollcall-none does not exist"),
+    (("{file}", "nats://127.0.0.1:{closed}/rollcall"), 1, "cannot be reached"),
+    (("nats://127.0.0.1:{closed}/rollcall", "{file}"), 1, "cannot be reached"),
+    (("/var/lib/registry.db", "{bucket}"), 2, "`/var/lib/registry.db` names no store; write"),
+    (("{file}", "nats://127.0.0.1"), 2, "names no store; write"),
+    (("{file}",), 2, "the following arguments are required: TO"),
+]
+
+
 def test_each_bad_input_is_told(
-    arguments: tuple[str, ...],
-    status: int,
-    reason: str,
-    servers: NatsCluster,
-    registry: Daemon,
-    free_port: FreePort,
+    servers: NatsCluster, registry: Daemon, free_port: FreePort
 ) -> None:
     words = {
         "folder": registry.config_path.parent,
@@ -171,10 +165,11 @@ def test_each_bad_input_is_told(
     }
     registry.terminate()
 
-    ended = run_command(
-        "rollcall-registry", registry, "copy", *[one.format(**words) for one in arguments]
-    )
+    for arguments, status, reason in BAD_INPUTS:
+        ended = run_command(
+            "rollcall-registry", registry, "copy", *[one.format(**words) for one in arguments]
+        )
 
-    assert ended.returncode == status, ended.stderr
-    assert reason in ended.stderr
-    assert "Traceback" not in ended.stderr
+        assert ended.returncode == status, ended.stderr
+        assert reason in ended.stderr
+        assert "Traceback" not in ended.stderr
