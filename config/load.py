@@ -1,5 +1,6 @@
 """Reads a YAML file into a settings object, or raises an error with file, path and remedy."""
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
@@ -59,8 +60,16 @@ class Loaded(NamedTuple, Generic[T]):
         return [(where, part) for where, part in parts if isinstance(part, kind)]
 
 
+INT_TAG = "tag:yaml.org,2002:int"
+DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
+
+
 class _Loader(yaml.SafeLoader):
-    """Loads YAML's safe subset and refuses a mapping that sets a key twice."""
+    """Loads YAML's safe subset and refuses a mapping that sets a key twice.
+
+    Only decimal digits are a whole number: in YAML 1.1, `010` would be 8, and `1:30` would be 90.
+    Here, both are texts.
+    """
 
 
 def _construct_unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -75,6 +84,11 @@ def _construct_unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable,
     return loader.construct_mapping(node, deep=True)
 
 
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != INT_TAG]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(INT_TAG, DECIMAL, list("-+0123456789"))
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
 
 

@@ -21,7 +21,7 @@ def system_hostname(name: str | None = None, *, hosts: Path = Path("/etc/hosts")
 
 def _qualified(name: str, hosts: Path) -> str:
     try:
-        lines = hosts.read_text("utf-8", "replace").splitlines()
+        lines = hosts.read_text("utf-8", "replace").split("\n")
     except OSError:
         return name
     names = (line.partition("#")[0].split()[1:] for line in lines)

@@ -36,7 +36,7 @@ def read_fields(
         name, equals, value = text.partition("=")
         if not equals:
             raise WrongUsage(f"--set {text!a} is not FIELD=YAML")
-        fields[name] = _parsed(value, f"--set {name}")
+        fields[name] = parsed(value, f"--set {name}")
     given = {name: value for name, value in options.items() if value is not None}
     fields = in_mebibytes(fields | given)
     return fields | _changed_environment(fields, variables, unset, is_new=is_new)
@@ -75,17 +75,20 @@ def in_mebibytes(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "memory": int(found[1]) * MEBIBYTES[(found[2] or "").upper()]}
 
 
-def _parsed(text: str, where: str) -> Any:
+def parsed(text: str, where: str) -> Any:
+    """Return what YAML holds; WrongUsage, which names ``where``."""
     import yaml
 
+    from config.load import parse_yaml
+
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return parse_yaml(text)
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise WrongUsage(f"{where} is no YAML: {error}") from error
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    found = _parsed(read_text(path), str(path))
+    found = parsed(read_text(path), str(path))
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise WrongUsage(f"{path} holds no fields of an app, such as `image: shop:1.4`")
     return found
@@ -94,7 +97,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 def read_environment(path: Path) -> dict[str, str]:
     """Return the variables of a file, a line each; WrongUsage."""
     variables = {}
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, equals, value = line.partition("=")

@@ -6,15 +6,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cli.changes.environment import Sources, is_from_elsewhere, mistakes_of_env, read_env
-from cli.changes.fields import in_mebibytes
+from cli.changes.fields import in_mebibytes, parsed
 from cli.errors import WrongUsage
 from cli.files import STANDARD, read_text
 from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
-from config.load import parse_yaml
 from registry.message import label_error
 
 SELECTORS = ("hosts", "labels", "prefixes", "kv")
@@ -50,10 +47,7 @@ def read_apps(
 
     The error has all mistakes. Values are read only if there are no others.
     """
-    try:
-        found = parse_yaml(read_text(path))
-    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise WrongUsage(f"{path} is no YAML: {error}") from error
+    found = parsed(read_text(path), str(path))
     if not isinstance(found, dict) or set(found) != {"apps"} or not isinstance(found["apps"], list):
         raise WrongUsage(f"{path} holds no list of apps, such as {EXAMPLE}")
     entries = [(f"apps[{number}]", entry) for number, entry in enumerate(found["apps"])]

@@ -122,7 +122,7 @@ class Passwords:
             known = await self._context.engine.read_file(container.id, "/etc/passwd")
         except (ObjectNotFound, EngineConflict):
             return False
-        return any(line.startswith(f"{user}:".encode()) for line in known.splitlines())
+        return any(line.startswith(f"{user}:".encode()) for line in known.split(b"\n"))
 
     async def _has_chpasswd(self, container: Container) -> bool:
         for place in PROGRAM_DIRECTORIES:
@@ -186,7 +186,7 @@ class Passwords:
             shadow = await self._context.engine.read_file(container.id, "/etc/shadow")
         except (ObjectNotFound, EngineConflict):  # it is missing, or no regular file
             return None
-        for line in shadow.decode("utf-8", "replace").splitlines():
+        for line in shadow.decode("utf-8", "replace").split("\n"):
             user, _, rest = line.partition(":")
             held = rest.partition(":")[0]
             if user == self.user(container) and held.startswith("$"):

@@ -134,7 +134,7 @@ class AppQueries:
         except EngineRefused:
             return found
         names = dict[str, str]()
-        for line in passwd.decode("utf-8", "replace").splitlines():
+        for line in passwd.decode("utf-8", "replace").split("\n"):
             match line.split(":"):
                 case [name, _, user_id, *_] if name:
                     names.setdefault(user_id, name[:MAX_USER_NAME])

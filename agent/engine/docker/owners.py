@@ -81,7 +81,7 @@ async def _entry(client: EngineClient, container_id: str, path: str, name: str) 
         content = await read_file(client, container_id, path)
     except EngineRefused:  # it is missing, a link, or too large
         return None
-    lines = (line.split(":") for line in content.decode("utf-8", "replace").splitlines())
+    lines = (line.split(":") for line in content.decode("utf-8", "replace").split("\n"))
     entries = [fields for fields in lines if len(fields) > GROUP]
     by_name = [fields for fields in entries if fields[0] == name]
     return next(iter(by_name or [each for each in entries if each[NUMBER] == name]), None)

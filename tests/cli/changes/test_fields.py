@@ -47,8 +47,27 @@ def test_a_line_of_the_environment_that_is_none_is_named(tmp_path: Path, text: s
         read_fields(env_file=file)
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1e"])
+def test_only_a_line_feed_ends_a_line_of_the_environment(tmp_path: Path, sign: str) -> None:
+    file = tmp_path / "shop.env"
+    file.write_text(f"TOKEN=abc{sign}ADMIN=1\r\nMODE=live\n", "utf-8")
+
+    assert read_fields(env_file=file) == {"env": {"TOKEN": f"abc{sign}ADMIN=1", "MODE": "live"}}
+
+
+def test_a_number_with_a_leading_zero_is_not_octal(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yml"
+    file.write_text("env: {MODE: 0755, TIME: 1:30}\n")
+
+    assert read_fields(file=file, settings=["memory=010", "cpu=0"]) == {
+        "memory": 10,
+        "cpu": 0,
+        "env": {"MODE": "0755", "TIME": "1:30"},
+    }
+
+
 def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
-    for text in ("cpu", "cpu={"):
+    for text in ("cpu", "cpu={", "description=2026-13-45", "env={A: 1, A: 2}"):
         with pytest.raises(WrongUsage, match="--set"):
             read_fields(settings=[text])
     with pytest.raises(WrongUsage, match="No such file"):
