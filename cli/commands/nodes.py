@@ -1,6 +1,7 @@
 """`nodes`, `node` and `forget`: which hosts there are, what one says, and which are gone."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from registry.client.models import AddressedNode, ExplainedNode, ExplainedServic
 from registry.message import Node
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
+COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
 AGAIN = "an agent that runs registers it again"
 
 
@@ -147,13 +149,15 @@ def _row(node: AddressedNode, *, state: str, now: float) -> dict[str, Any]:
 
 def _apps(kv: Mapping[str, str]) -> str | None:
     """Return how many apps run, of how many, and how many were stopped or are unhealthy."""
-    total = kv.get("apps.total")
-    if total is None:
+    words = ("running", "total", "stopped", "unhealthy")
+    # Anyone may post a node, with any text.
+    running, total, *others = (kv.get(f"apps.{word}", "0") for word in words)
+    if "apps.total" not in kv or not all(map(COUNT.fullmatch, (running, total, *others))):
         return None
-    counts = {word: kv.get(f"apps.{word}", "0") for word in ("stopped", "unhealthy")}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count != "0")
-    running = f"{kv.get('apps.running')}/{total}"
-    return f"{running} ({told})" if told else running
+    told = ", ".join(
+        f"{count} {word}" for word, count in zip(words[2:], others, strict=True) if count != "0"
+    )
+    return f"{running}/{total} ({told})" if told else f"{running}/{total}"
 
 
 @click.command(cls=FormCommand)

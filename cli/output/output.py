@@ -139,7 +139,9 @@ class Output:
             self._table_of_terminal(titles, rows)
             return
         cells = [list(titles), *([cell(value) for value in row] for row in rows)]
-        widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+        # No row is padded to the width of one long text in another.
+        columns = zip(*cells, strict=True)
+        widths = [min(max(map(_width, column)), MAX_CELL_CHARS) for column in columns]
         _write(self._out, (_line(row, widths) for row in cells))
 
     def _table_of_terminal(self, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -66,6 +66,12 @@ def test_nodes_tell_how_many_of_their_apps_run_and_why_others_do_not(
         "2/3 (1 stopped, 1 unhealthy)"
     )
     assert apps(total="3", running="2") == "2/3"
+    assert apps(total="3") == "0/3"
+    # Anyone may post a node, with any text.
+    for text in ("many", "", "-1", "1" * 16_000):
+        assert apps(total=text, running="2") == apps(total="3", running=text) == "-"
+    post(registry, "long-1", **{"agent.version": "x" * 16_000})
+    assert len(rollcall.ok("nodes", "-o", "wide")) < 18_000
 
 
 @pytest.mark.usefixtures("registry")
