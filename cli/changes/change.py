@@ -134,7 +134,8 @@ async def _made(
             told = failure(
                 str(app), in_commands(str(error), app.host, rollcall=session.rollcall), record
             )
-            is_other = is_new and record["state"] != "failed"
+            is_taken = error.status == HTTPStatus.CONFLICT
+            is_other = is_new and is_taken and record["state"] != "failed"
             raise CommandError(told, hint=_next(session, app, is_other=is_other)) from error
         raise
 

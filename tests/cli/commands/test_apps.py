@@ -357,6 +357,24 @@ async def test_an_app_that_exists_is_changed_by_an_update(
     assert ran.err.endswith("  next: rollcall app update --help\n")
 
 
+async def test_an_app_whose_creation_goes_on_after_an_error_is_no_other_app(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": "the engine does not answer"}, status=503)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["GET", SHOP] = APP_RECORD | {"state": "creating"}
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
+
+    assert ran.err == (
+        "rollcall: the engine does not answer; now web-1/shop is creating (shop:1)\n"
+        "  next: rollcall app events web-1/shop\n"
+        "  next: rollcall app logs web-1/shop\n"
+    )
+
+
 async def test_an_image_that_cannot_be_had_names_no_other_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
