@@ -40,7 +40,12 @@ def suggestions(what: str, ctx: click.Context, incomplete: str) -> list[str]:
 async def _asked(what: str, session: Session, incomplete: str) -> Iterable[str]:
     async with asyncio.timeout(SECONDS):
         found = await ASKED[what](session, incomplete)
-    harmless = {text for text in found if text.startswith(incomplete) and is_harmless(text)}
+    # A hostname such as `--yes` would be an option.
+    harmless = {
+        text
+        for text in found
+        if text.startswith(incomplete) and is_harmless(text) and not text.startswith("-")
+    }
     return sorted(harmless)[:MAX_SUGGESTIONS]
 
 

@@ -100,6 +100,7 @@ async def test_commands_options_and_names_are_completed(
     kv = {"agent.url": "http://127.0.0.1:1", "rack": "r12", "row": "3"}
     await registry.post("web-1", labels, kv)
     await registry.post("db-1", ["service:db", "app:blog"])
+    await registry.post("--yes")  # it would be an option
     chosen = ContextFile(completing.contexts).chosen("test")
     for app in ("shop", "api"):
         file = StateFile(state_folder("rollouts", completing.environment, *chosen), app)
