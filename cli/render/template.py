@@ -30,7 +30,7 @@ class NodeTemplate:
         self._environment = ImmutableSandboxedEnvironment(
             loader=FileSystemLoader(file.parent),
             undefined=StrictUndefined,
-            autoescape=file.suffixes[:1] in ([".html"], [".xml"]),
+            autoescape=Path(file.name.removesuffix(".j2")).suffix in (".html", ".xml"),
             keep_trailing_newline=True,
             trim_blocks=True,
             lstrip_blocks=True,

@@ -86,8 +86,11 @@ def test_a_template_that_was_changed_is_read_again(tmp_path: Path) -> None:
 
 
 def test_text_of_nodes_is_escaped_in_templates_of_html(tmp_path: Path) -> None:
-    (tmp_path / "page.html.j2").write_text("{{ '<script>' }}")
-    (tmp_path / "page.conf.j2").write_text("{{ '<script>' }}")
+    def rendered(name: str) -> str:
+        (tmp_path / name).write_text("{{ '<script>' }}")
+        return NodeTemplate(tmp_path / name).render([])
 
-    assert NodeTemplate(tmp_path / "page.html.j2").render([]) == "&lt;script&gt;"
-    assert NodeTemplate(tmp_path / "page.conf.j2").render([]) == "<script>"
+    for name in ("page.html.j2", "page.html", "fleet.v2.html.j2", "fleet.v2.xml"):
+        assert rendered(name) == "&lt;script&gt;"
+    for name in ("page.conf.j2", "fleet.html.conf.j2"):
+        assert rendered(name) == "<script>"
