@@ -9,7 +9,7 @@ from agent.client.errors import AgentUnreachable
 # A record is nested four deep. Whoever prints a value recurses into it.
 MAX_DEPTH = 32
 # A name is printed behind its host's, and may be handed to the next command.
-AppName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=255)]
+AppName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_.-]*\Z", max_length=255)]
 
 
 class Progress(msgspec.Struct):

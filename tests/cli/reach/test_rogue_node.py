@@ -240,7 +240,7 @@ async def test_a_plan_cannot_say_of_whom_it_is(
     assert item == {**plan, "host": "victim.test", "error": None}
 
 
-@pytest.mark.parametrize("name", ["x bank/vault", "x\nbank/vault", "../shop", "", "Shop"])
+@pytest.mark.parametrize("name", ["x bank/vault", "x\nbank/vault", "shop\n", "../shop", "", "Shop"])
 async def test_the_name_of_an_app_is_one_word(
     rollcall: Rollcall, registry: InProcessRegistry, name: str, fake_agent: StartAgent
 ) -> None:
