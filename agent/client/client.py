@@ -42,6 +42,8 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 # A message ends with the last lines of an app, which the agent has cut already.
 MAX_MESSAGE_CHARS = 8000
+HEALTH = "/healthz"
+HEALTH_SECONDS = 2  # the agent answers it from memory
 SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 # aiohttp raises them before it sends anything.
 NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -204,7 +206,7 @@ class AgentClient(DaemonClient):
 
     async def health(self) -> None:
         """Check that the agent answers and reaches its engine; no key is sent."""
-        await self._read("/healthz", dict[str, Any], with_key=False)
+        await self._read(HEALTH, dict[str, Any], with_key=False)
 
     async def _read(self, path: str, shape: Any, *, with_key: bool = True) -> Any:
         try:
@@ -212,7 +214,19 @@ class AgentClient(DaemonClient):
                 async with self._open("GET", path, with_key=with_key) as response:
                     return decoded(await self._whole(response, MAX_ANSWER_BYTES), shape)
         except TimeoutError as error:
-            raise _too_slow(self._timeout_seconds) from error
+            why = "" if path == HEALTH else await self._why_slow()
+            raise _too_slow(self._timeout_seconds, why) from error
+
+    async def _why_slow(self) -> str:
+        """Return what the agent shows that answers nothing but whether it is healthy."""
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await self.health()
+        except AgentRefused as error:
+            return f", but the agent answers: {error}"
+        except (AgentUnreachable, TimeoutError):
+            return ""
+        return ", but the agent answers: its container engine does not"
 
     async def _change(
         self,
@@ -325,8 +339,8 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-def _too_slow(seconds: float) -> AgentUnreachable:
-    return AgentUnreachable(f"no answer within {seconds:g} s")
+def _too_slow(seconds: float, why: str = "") -> AgentUnreachable:
+    return AgentUnreachable(f"no answer within {seconds:g} s{why}")
 
 
 def _path(name: str) -> str:

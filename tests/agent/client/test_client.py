@@ -160,6 +160,28 @@ async def test_a_read_has_a_limit_of_time() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(200, "its container engine does not"), (503, "the engine is away"), (None, None)],
+)
+async def test_an_agent_whose_engine_hangs_answers_itself(
+    http_server: HttpServer, status: int | None, why: str | None
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if request.path != "/healthz" or status is None:
+            await asyncio.Event().wait()
+        return web.json_response({"message": "the engine is away"}, status=status or 200)
+
+    url = await http_server(handler, daemon="agent")
+    async with client(url, timeout_seconds=0.5) as agent:
+        with pytest.raises(AgentUnreachable) as raised:
+            await agent.apps()
+
+    told = "" if why is None else f", but the agent answers: {why}"
+    assert str(raised.value) == f"no answer within 0.5 s{told}"
+
+
+@pytest.mark.slow
 async def test_a_change_may_take_longer_than_a_read(http_server: HttpServer) -> None:
     ended = asyncio.Event()
 
