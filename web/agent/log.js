@@ -1,6 +1,6 @@
 // The log of an app, which is followed while the app runs: search, wrap, follow and download.
 
-import { h, show } from "../common/dom.js";
+import { h, show, visible } from "../common/dom.js";
 import { download, follow } from "../common/http.js";
 import { count } from "../common/times.js";
 
@@ -118,7 +118,7 @@ export class Log {
     try {
       await download(`${this.#path}?tail=all`, `${this.#app}.log`);
     } catch (error) {
-      this.#found.textContent = error.message;
+      this.#found.textContent = visible(error.message);
     }
   }
 }

@@ -1,6 +1,18 @@
 // Elements from texts. Nothing here reads HTML, so what hosts say about themselves stays text.
 
 const SVG = "http://www.w3.org/2000/svg";
+// Control characters, and those that change the direction or hide text, but white space.
+const UNSAFE = /(?![\t\n\r])\p{Cc}|[\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
+const SHOWN = ["title", "aria-label"];
+
+/** Return a text in which what could feign another one is written as an escape. */
+export function visible(text) {
+  return String(text).replace(UNSAFE, (character) => {
+    const code = character.codePointAt(0);
+    const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return `\\${letter}${code.toString(16).padStart(digits, "0")}`;
+  });
+}
 
 /** Return an element; `on…` are listeners, false and null leave an attribute out. */
 export function h(tag, attributes = {}, ...children) {
@@ -19,12 +31,16 @@ function fill(element, attributes, children) {
     } else if (name === "href") {
       if (isLink(value)) element.setAttribute("href", value);
     } else if (value !== false && value !== null && value !== undefined) {
-      element.setAttribute(name, value === true ? "" : String(value));
+      element.setAttribute(name, value === true ? "" : SHOWN.includes(name) ? visible(value) : String(value));
     }
   }
-  const texts = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
-  element.append(...texts.map((child) => (child instanceof Node ? child : String(child))));
+  const given = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...given.map(part));
   return element;
+}
+
+function part(child) {
+  return child instanceof Node ? child : visible(child);
 }
 
 function isLink(text) {
@@ -46,7 +62,7 @@ export function webAddress(text) {
 export function show(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const open = new Set(Array.from(element.querySelectorAll("details[open]"), (details) => details.dataset.key));
-  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  element.replaceChildren(...children.flat(Infinity).filter(Boolean).map(part));
   for (const details of element.querySelectorAll("details")) {
     if (details.dataset.key !== undefined && open.has(details.dataset.key)) details.open = true;
   }

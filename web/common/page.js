@@ -1,6 +1,6 @@
 // What both pages share: which view is shown, the key, and whether the daemon answers.
 
-import { h, show } from "./dom.js";
+import { h, show, visible } from "./dom.js";
 import { AnswerError, AwayError, get } from "./http.js";
 import { key, login, logout } from "./session.js";
 import { timeOfDay } from "./times.js";
@@ -131,7 +131,7 @@ export class Page {
   #showHeader(name) {
     this.#header(name, this.#access);
     const shown = [this.#access?.hostname, this.#view?.title].filter(Boolean).join(": ");
-    document.title = [shown, this.#access?.hostname ? "Rollcall" : `Rollcall ${this.#daemon}`].filter(Boolean).join(" - ");
+    document.title = visible([shown, this.#access?.hostname ? "Rollcall" : `Rollcall ${this.#daemon}`].filter(Boolean).join(" - "));
   }
 
   #failed(error) {
@@ -148,7 +148,8 @@ export class Page {
     }
   }
 
-  #state(kind, text) {
+  #state(kind, said) {
+    const text = visible(said);
     if (connection.textContent === text) return;
     connection.className = kind;
     connection.textContent = text;

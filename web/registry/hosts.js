@@ -1,6 +1,6 @@
 // The list of hosts: search, filters and pages, all of which the registry does.
 
-import { clipped, h, show } from "../common/dom.js";
+import { clipped, h, show, visible } from "../common/dom.js";
 import { Sorting } from "../common/sorting.js";
 import { count } from "../common/times.js";
 import { HistoryCharts, tiles } from "./summary.js";
@@ -151,7 +151,7 @@ export class HostsView {
     const nodes = page.body;
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
     const before = this.#before();
-    this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && this.#total(), this.#query) : emptyText(this.#query, this.#status);
+    this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && this.#total(), this.#query) : visible(emptyText(this.#query, this.#status));
     const rows = nodes.map((node) => ({ node, isStale: this.#query.get("stale") === "true" || this.#stale.has(node.hostname) }));
     // The registry sorts by hostname, so the rows of one page of several cannot be sorted otherwise.
     const isWhole = !next && !this.#query.get("after");

@@ -19,6 +19,7 @@ TRICKS = (
     "\N{RIGHT-TO-LEFT OVERRIDE}txt.exe",
     "a%0d%0aSet-Cookie: x=1",
 )
+UNSAFE = {"\N{RIGHT-TO-LEFT OVERRIDE}", "\x1b"}
 _ELEMENTS = "script:not([src^='pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
 _LINKS = "() => Array.from(document.links, link => link.protocol)"
 
@@ -28,8 +29,14 @@ def links(page: Page) -> set[str]:
     return set(page.evaluate(_LINKS))
 
 
+def shown(text: str) -> str:
+    """Return a text as a page shows it."""
+    return text.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "\\u202e")
+
+
 def assert_only_text(page: Page) -> None:
     """Assert that no text of a host became an element, a link or a property of all objects."""
     assert page.locator(_ELEMENTS).count() == 0
+    assert not UNSAFE & set(page.inner_text("body") + page.title())
     assert links(page) <= {"http:"}
     assert page.evaluate("() => ({}).polluted") is None

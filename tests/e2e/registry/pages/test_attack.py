@@ -36,6 +36,7 @@ def test_nothing_that_hosts_say_is_executed_or_loaded(
     labels += [f"prometheus:web:{trick}:{trick}" for trick in TRICKS]
     kv = {trick: trick for trick in TRICKS}
     kv |= dict.fromkeys(("agent.version", "apps.total", "apps.running", "docker.state"), TRICKS[1])
+    kv["screen"] = "\x1b[2J"
     for number in range(3):
         post(registry, f"__proto__.{number}", labels, kv | {"apps.unhealthy": "<b>9</b>"})
     # Names that no node may have stand among those that were refused.
@@ -49,6 +50,8 @@ def test_nothing_that_hosts_say_is_executed_or_loaded(
     views = [
         ("#/hosts?search=" + "%3Cimg%20src=x%20onerror=alert(1)%3E", "3 hosts found"),
         ("#/host/__proto__.1", TRICKS[0]),
+        ("#/host/__proto__.2", "\\x1b[2J"),
+        ("#/hosts?search=%E2%80%AEgnp", "\\u202egnp"),
         ("#/host/%3Cimg%20src=x%20onerror=alert(1)%3E", "onerror"),
         ("#/services", "web"),
         ("#/services?search=%3Cscript%3E", "Services"),
