@@ -126,9 +126,7 @@ async def recover_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
         raise MemoryInUse(
             f"the limits cannot be changed at present: {error}; stop the app first"
         ) from error
-    target = entry.target
-    message = target.message if target.password_pending else None
-    await host.context.repository.finish(entry, msgspec.structs.replace(target, message=message))
+    await host.context.repository.finish(entry, entry.target)
 
 
 async def _put_back(host: Host, entry: LimitsEntry) -> None:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from agent.apps.errors import AppNotFound, OperationCancelled
 from agent.apps.repository.feed import EventFeed
 from agent.apps.repository.outcomes import outcome_event
@@ -199,7 +201,7 @@ class AppRepository:
         it failed, or the one that made a container which is still to be removed. ``kept_data`` are
         the volumes, by path, that a deleted app leaves; empty, they belong to an app again.
         """
-        revised = self._revise(app, entry.header) if app is not None else None
+        revised = self._revise(app, entry.header, error) if app is not None else None
         transaction = AppTransaction(
             name=entry.app,
             app=revised.app if revised is not None else None,
@@ -232,7 +234,7 @@ class AppRepository:
         ``outcome_of`` is the operation that ends with it, which may change fields; ``error`` is as
         in finish.
         """
-        revised = self._revise(app, outcome_of)
+        revised = self._revise(app, outcome_of, error)
         event = self._outcome(outcome_of, revised, error) if outcome_of is not None else None
         transaction = AppTransaction(
             name=app.name, app=revised.app, revision=revised.revision, event=event
@@ -247,8 +249,14 @@ class AppRepository:
         finally:
             del self._being_written[app.name]
 
-    def _revise(self, app: App, header: EntryHeader | None) -> Revised:
+    def _revise(self, app: App, header: EntryHeader | None, error: Exception | None) -> Revised:
         before = self._apps.get(app.name)
+        # A stop may be what ended the operation before it.
+        is_done = header is not None and header.operation != "stop" and error is None
+        if is_done and before is not None and app.message == before.message:
+            # Why an earlier operation failed no longer matters, unless its effect remains.
+            remains = app.failed or app.password_pending
+            app = msgspec.structs.replace(app, message=app.message if remains else None)
         return revise(before, app, header, image=self.revisions.image(before))
 
     def _outcome(

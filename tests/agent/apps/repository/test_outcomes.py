@@ -127,6 +127,31 @@ async def test_an_operation_that_fails_is_told_with_the_reason(tmp_path: Path) -
     assert events[2].changed == ()
 
 
+@pytest.mark.parametrize("change", ["description", "memory", "label", "password"])
+async def test_the_reason_of_a_failure_ends_with_a_change_that_succeeds(
+    tmp_path: Path, change: str
+) -> None:
+    async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        with pytest.raises(AppError):
+            await apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER)
+        with pytest.raises(AppError):
+            await apps.update("web", AppChanges(cpu=100_000), ASKER)
+        assert "no such program" in ((await apps.queries.one("web")).message or "")
+
+        match change:
+            case "description":
+                after = await apps.update("web", AppChanges(description="Shop"), ASKER)
+            case "memory":
+                after = await apps.update("web", AppChanges(memory=64), ASKER)
+            case "label":
+                after = await apps.add_label("web", "a:b", ASKER)
+            case _:
+                after = await apps.set_password("web", PASSWORD, ASKER)
+
+    assert after.message is None
+
+
 class EndingEngine(FakeEngine):
     """An engine whose containers end at once, after they have written this."""
 
