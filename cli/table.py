@@ -292,11 +292,11 @@ OF_HOSTS = {
         "services": (
             "List the services: how many nodes and targets they have, and who asked for them last."
         ),
+        "inventory": "Print the nodes as an inventory of Ansible.",
     },
     "render": {
         "render": "Write a file from the nodes, such as the list of a load balancer, by a template."
     },
-    "inventory": {"inventory": "Print the nodes as an inventory of Ansible."},
     "doctor": {"doctor": "Ask the registry and all hosts what is wrong."},
     "apps": {
         "apps": (

@@ -1,21 +1,27 @@
-"""`targets` and `services`: what Prometheus is told to scrape."""
+"""`targets`, `services` and `inventory`: what Prometheus and Ansible get from the registry."""
 
 import asyncio
+import json
+import re
 import time
+from collections.abc import Container, Iterator
 from typing import Any
 
 import click
 import msgspec
 
+from cli.errors import CommandError, WrongUsage
 from cli.output.text import age
 from cli.reach.names import NotKnown, require_service
 from cli.reach.session import Session
-from cli.run import FormCommand, session_of
+from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
-from registry.client.models import Service
-from registry.message import TargetGroup
+from registry.client.models import AddressedNode, Service
+from registry.message import HostnameInvalid, TargetGroup, normalise_hostname
 
 HOSTNAME = "__meta_rollcall_hostname"
+APP = "app:"
+NOT_OF_A_GROUP = re.compile(r"[^a-z0-9_]")
 
 
 @click.command(cls=FormCommand)
@@ -100,3 +106,88 @@ def _scrapers(service: Service, now: float) -> list[str]:
 async def _services(session: Session) -> tuple[list[Service], float]:
     async with session.registry() as registry:
         return await registry.services(), time.time() + (registry.clock_offset_seconds or 0)
+
+
+@click.command(cls=HelpfulCommand)
+@click.option("--list", "is_list", is_flag=True, help="All hosts, with their variables.")
+@click.option("--host", metavar="HOST", help="One host.", shell_complete=completed("hosts"))
+@click.pass_context
+def inventory(ctx: click.Context, *, is_list: bool, host: str | None) -> None:
+    """Print the nodes as an inventory of Ansible.
+
+    An executable file of two lines, `#!/bin/sh` and `exec rollcall inventory "$@"`, is an inventory
+    script. The groups are rollcall_label_KEY_VALUE, rollcall_app_NAME and rollcall_state_STATE; the
+    variables of a host are rollcall_labels, rollcall_kv, rollcall_state and rollcall_address.
+    Labels and kv are what the hosts say of themselves; Ansible never takes them for templates.
+
+    Examples:
+        rollcall inventory --list
+
+        rollcall inventory --host web-1
+
+    """
+    session = session_of(ctx)
+    if is_list == (host is not None):
+        raise WrongUsage("give --list or --host", hint="rollcall inventory --list")
+    nodes, stale = asyncio.run(_nodes(session))
+    variables = {node.hostname: _variables(node, stale) for node in nodes}
+    if host is not None:
+        try:
+            found = variables.get(normalise_hostname(host), {})
+        except HostnameInvalid as error:
+            raise WrongUsage(f"{host!a}: {error}") from error
+        session.output.lines([json.dumps(found)])
+        return
+    groups: dict[str, Any] = {}
+    for node in nodes:
+        for group in dict.fromkeys(_groups(node, stale)):
+            groups.setdefault(group, {"hosts": []})["hosts"].append(node.hostname)
+    everything = {"all": {"hosts": list(variables)}, "_meta": {"hostvars": variables}}
+    session.output.lines([json.dumps(everything | groups)])
+
+
+async def _nodes(session: Session) -> tuple[list[AddressedNode], set[str]]:
+    """Return all nodes, and the names of the stale ones; CommandError if not all are known."""
+    async with session.registry() as registry:
+        before = await registry.status()
+        nodes = await registry.nodes(address=True)
+        stale = await registry.nodes(stale=True)
+        after = await registry.status()
+    warming = max(before.warming_seconds, after.warming_seconds)
+    if warming:
+        raise CommandError(
+            f"the registry does not know all hosts yet: it warms up for {warming} s",
+            hint=f"{session.rollcall} doctor",
+        )
+    return nodes, {node.hostname for node in stale}
+
+
+def _variables(node: AddressedNode, stale: Container[str]) -> dict[str, Any]:
+    return {
+        "rollcall_labels": [_unsafe(label) for label in node.labels],
+        "rollcall_kv": {key: _unsafe(value) for key, value in node.kv.items()},
+        "rollcall_state": _state(node, stale),
+        "rollcall_address": None if node.address is None else _unsafe(node.address),
+    }
+
+
+def _unsafe(text: str) -> dict[str, str]:
+    """Return a string in the form that Ansible never takes for a template."""
+    return {"__ansible_unsafe": text}
+
+
+def _state(node: AddressedNode, stale: Container[str]) -> str:
+    return "stale" if node.hostname in stale else "fresh"
+
+
+def _groups(node: AddressedNode, stale: Container[str]) -> Iterator[str]:
+    for label in node.labels:
+        if label.startswith(APP):
+            yield _group("app", label.removeprefix(APP))
+        else:
+            yield _group("label", label)
+    yield _group("state", _state(node, stale))
+
+
+def _group(kind: str, text: str) -> str:
+    return f"rollcall_{kind}_{NOT_OF_A_GROUP.sub('_', text.lower())}"
