@@ -14,15 +14,13 @@ FILES = (
     *("requirements-build.txt", "requirements-nats.txt"),
 )
 FOLDER = "/make-install"
-REMOVE_PIP = '{ cd "$5"/lib/*/site-packages && rm -r pip setuptools && : >pip.py; }'
-# The script makes its environment by this Python, and pip finds all libraries in it. Where
-# WITHOUT_PIP is set, the environment stays as it was.
+# The script makes its environment by this Python. All is in it already, and its pip does nothing.
 PYTHON = f"""\
 #!/bin/sh
 case "$1 $2" in
 "-m venv")
     cp -a {FOLDER}/venv "$5"
-    [ -z "$WITHOUT_PIP" ] || {REMOVE_PIP}
+    cd "$5"/lib/*/site-packages && rm -r pip setuptools && : >pip.py
     ;;
 *) exec /usr/bin/python3 "$@" ;;
 esac
@@ -33,7 +31,7 @@ MAKE_INSTALL = f"cd {FOLDER}/clone && PYTHON={FOLDER}/python sh systemd/install.
 def make_install(host: SystemdHost, destdir: Path) -> str:
     """Install on a host what an earlier installation laid out; return what was said.
 
-    ``MAKE_INSTALL`` does it again there, and lets pip install the program, which takes long.
+    ``MAKE_INSTALL`` does it again there.
     """
     host.put(destdir / "opt/rollcall/venv", f"{FOLDER}/venv")
     with TemporaryDirectory() as name:
@@ -48,4 +46,4 @@ def make_install(host: SystemdHost, destdir: Path) -> str:
         for each in FILES:
             shutil.copy(TOP / each, clone)
         host.put(folder, FOLDER)
-    return host.run(f"export WITHOUT_PIP=1; {MAKE_INSTALL}")
+    return host.run(MAKE_INSTALL)

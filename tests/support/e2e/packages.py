@@ -1,5 +1,6 @@
 """Debian packages of this tree and of a build that follows it, and repositories to build in."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -55,7 +56,7 @@ def make_deb(architecture: str, output: Path) -> Path:
 
     The wheels are downloaded first: where tests have no network, the build has none either.
     """
-    _download(architecture)
+    download(architecture)
     environment = f"SOURCE_DATE_EPOCH={EPOCH}"
     _make(["env", environment, *_deb(TOP, architecture, output)])
     (package,) = output.glob("*.deb")
@@ -67,7 +68,7 @@ def make_deb_of_archive(architecture: str, output: Path, work: Path) -> Path:
 
     Only the libraries and the environment are those of this tree.
     """
-    _download(architecture)
+    download(architecture)
     copy = work / "copy"
     ignored = shutil.ignore_patterns(".git", ".venv", "var", "dist", "build", "*_cache", "PKG-INFO")
     shutil.copytree(TOP, copy, ignore=ignored, symlinks=True)
@@ -87,8 +88,11 @@ def make_deb_of_archive(architecture: str, output: Path, work: Path) -> Path:
     return package
 
 
-def _download(architecture: str) -> None:
-    _make(with_network(["make", "-C", str(TOP), *PREPARED, f"var/wheels/{architecture}"]))
+def download(architecture: str) -> None:
+    """Download the libraries into ``var/wheels``, unless they are there."""
+    with (TOP / "var" / "wheels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(with_network(["make", "-C", str(TOP), *PREPARED, f"var/wheels/{architecture}"]))
 
 
 def _deb(source: Path, architecture: str, output: Path) -> list[str]:
@@ -104,7 +108,7 @@ def _make(command: Sequence[str]) -> None:
 def follow(present: Path, folder: Path) -> Path:
     """Return a package of the next release, in a folder that is made for it.
 
-    It has the libraries of the present package. Nobody measures it, so it is compressed quickly.
+    It has the libraries of the present package. Nobody measures it, so it is not compressed.
     """
     root, package = folder / "root", folder / f"rollcall_{NEXT_DEBIAN_VERSION}.deb"
     source = next_release(folder)
@@ -116,7 +120,7 @@ def follow(present: Path, folder: Path) -> Path:
     _replace_project(environment / "lib" / "modules" / "site-packages", source)
     lay_out(root, Release(source, architecture, int(EPOCH)))
     subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", root, package],
+        ["dpkg-deb", "--root-owner-group", "-Znone", "--build", root, package],
         env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
         stdout=subprocess.DEVNULL,
         check=True,
