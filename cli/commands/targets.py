@@ -140,7 +140,7 @@ def inventory(ctx: click.Context, *, is_list: bool, host: str | None) -> None:
         return
     groups: dict[str, Any] = {}
     for node in nodes:
-        for group in dict.fromkeys(_groups(node, stale)):
+        for group in dict.fromkeys(_groups_of(node, stale)):
             groups.setdefault(group, {"hosts": []})["hosts"].append(node.hostname)
     everything = {"all": {"hosts": list(variables)}, "_meta": {"hostvars": variables}}
     session.output.lines([json.dumps(everything | groups)])
@@ -180,7 +180,7 @@ def _state(node: AddressedNode, stale: Container[str]) -> str:
     return "stale" if node.hostname in stale else "fresh"
 
 
-def _groups(node: AddressedNode, stale: Container[str]) -> Iterator[str]:
+def _groups_of(node: AddressedNode, stale: Container[str]) -> Iterator[str]:
     for label in node.labels:
         if label.startswith(APP):
             yield _group("app", label.removeprefix(APP))

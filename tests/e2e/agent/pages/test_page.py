@@ -11,11 +11,13 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.agent_page import AppOnAgent, log_in
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemon, Daemons
+from tests.support.run.release import some_of
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
 NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
+WIDE: dict[str, Any] = {}
 TRICK = "<img src=x onerror=alert(1)>"
 
 
@@ -47,6 +49,16 @@ def assert_readable(page: Page) -> None:
     assert not overflows(page)
 
 
+def expect_link_to_registry(page: Page, agent: Daemon) -> None:
+    """Expect the link to the host at the registry of the agent."""
+    access = agent.ask("GET", "/access").json()
+    settings = yaml.safe_load(agent.config_path.read_text())
+    assert access["registries"] == [each["url"] for each in settings["registries"]]
+    link = page.get_by_role("link", name="Registry")
+    address = f"{access['registries'][0]}/#/host/{access['hostname']}"
+    expect(link).to_have_attribute("href", address)
+
+
 def open_sheet(page: Page, name: str) -> None:
     """Open the sheet of the running app by the keyboard, and look at it and at the list."""
     expect(page.get_by_role("row", name=name)).to_contain_text("running")
@@ -58,11 +70,14 @@ def open_sheet(page: Page, name: str) -> None:
     assert_readable(page)
 
 
+@pytest.mark.parametrize(
+    "options", some_of([NARROW, WIDE], NARROW, reason="a wide window in light colours")
+)
 def test_an_app_is_seen_followed_and_stopped_by_keyboard_alone(
-    tabs: Tabs, running: AppOnAgent
+    tabs: Tabs, running: AppOnAgent, options: dict[str, Any]
 ) -> None:
-    open_sheet(log_in(tabs, running.agent), running.name)
-    page = log_in(tabs, running.agent, **NARROW)
+    page = log_in(tabs, running.agent, **options)
+    expect_link_to_registry(page, running.agent)
     open_sheet(page, running.name)
     stop = page.get_by_role("button", name="Stop", exact=True)
     confirm = page.get_by_role("button", name="Stop now")
@@ -86,19 +101,6 @@ def test_an_app_is_seen_followed_and_stopped_by_keyboard_alone(
     tab_to(page, "Apps", key="Shift+Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("row", name=running.name).locator(".state.stopped")).to_be_visible()
-
-
-def test_a_link_leads_to_the_host_at_the_registry_of_the_agent(
-    tabs: Tabs, running: AppOnAgent
-) -> None:
-    access = running.agent.ask("GET", "/access").json()
-    settings = yaml.safe_load(running.agent.config_path.read_text())
-    assert access["registries"] == [each["url"] for each in settings["registries"]]
-    page = log_in(tabs, running.agent)
-    link = page.get_by_role("link", name="Registry")
-    address = f"{access['registries'][0]}/#/host/{access['hostname']}"
-    expect(link).to_have_attribute("href", address)
-    assert_readable(page)
 
 
 def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:

@@ -8,8 +8,8 @@ import docker
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.support.browser.agent_page import AppOnAgent, log_in
-from tests.support.browser.tabs import Tabs, alter, overflows, reload, serious_findings
+from tests.support.browser.agent_page import AppOnAgent
+from tests.support.browser.tabs import Tabs, alter, go, overflows, reload, serious_findings
 from tests.support.browser.tricks import TRICKS, assert_only_text, shown
 
 pytest_plugins = ["tests.support.browser.fixtures"]
@@ -50,8 +50,8 @@ def expect_later_tick(page: Page, last: int) -> None:
     )
 
 
-def test_what_an_app_says_is_text(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_what_an_app_says_is_text(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     for trick in TRICKS:
         expect(page.get_by_role("log")).to_contain_text(shown(trick))
     for trick in TRICKS[:3]:
@@ -62,21 +62,14 @@ def test_what_an_app_says_is_text(app: AppOnAgent, tabs: Tabs) -> None:
     assert_only_text(page)
     assert not overflows(page)
     for name in ("#/app/%3Cimg%20src=x%20onerror=alert(1)%3E", "#/app/%", "#/constructor"):
-        page.evaluate("view => { location.hash = view; }", name)
+        go(page, name)
         expect(page.locator("main h1")).to_be_visible()
         expect(page.locator("#connection")).not_to_have_text("")
         assert_only_text(page)
 
 
-def test_a_key_that_may_read_has_no_buttons(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs, key=app.reader)
-    expect(page.locator("main dl")).to_contain_text("Image")
-    for name in CHANGES:
-        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
-
-
-def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     image = app.record()["image"]
     hostname = app.agent.ask("GET", "/access").json()["hostname"]
     commands = [
@@ -99,7 +92,7 @@ def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, tabs: T
             pass
     assert page.evaluate("() => getSelection().toString()") == image
     # No command holds a name that the agent does not know.
-    page.evaluate("() => { location.hash = '#/app/x; reboot'; }")
+    go(page, "#/app/x; reboot")
     expect(page.locator(".notice")).to_be_visible()
     expect(codes).to_have_count(0)
 
@@ -116,8 +109,8 @@ def test_a_hostname_that_begins_like_an_option_is_last_in_a_command(
     )
 
 
-def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None:
-    page = log_in(tabs, app.agent)
+def test_the_health_and_exit_codes_are_told(app: AppOnAgent, apps: Page) -> None:
+    page = apps
     row = page.get_by_role("row", name=app.name)
     state = row.locator("td[data-title=State] .states-of-app")
     expect(state).to_have_text("running")
@@ -137,11 +130,14 @@ def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None
     expect(outcomes).to_have_text(["exit code 137", "exit code 0"])
 
 
-def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
+def test_a_key_that_may_read_has_no_buttons_and_a_change_without_a_key_is_refused_in_words(
     app: AppOnAgent, tabs: Tabs
 ) -> None:
     before = app.record()
     page = app.sheet(tabs, key=app.reader)
+    expect(page.locator("main dl")).to_contain_text("Image")
+    for name in CHANGES:
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
     # The key could write when the page asked for it, and cannot any more.
     alter(page, "**/access", lambda access: access.update(allow=["read", "write"]))
     reload(page)
@@ -168,22 +164,22 @@ def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(app: AppOnAgent, ta
     assert page.context.cookies() == []
 
 
-def test_a_pull_shows_how_far_it_is(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_a_pull_shows_how_far_it_is(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
     alter(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
     expect(page.locator(".head")).to_contain_text("pull 40 %")
     alter(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
     page.get_by_role("link", name="Apps").click()
-    row = page.get_by_role("row", name=app.name)
-    expect(row).to_contain_text("pull")
-    expect(row).not_to_contain_text("%")
+    state = page.get_by_role("row", name=app.name).locator("td[data-title=State]")
+    expect(state).to_contain_text("pull")
+    expect(state).not_to_contain_text("%")
 
 
 def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
-    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+    app: AppOnAgent, apps: Page, docker_client: docker.APIClient
 ) -> None:
-    page = log_in(tabs, app.agent)
+    page = apps
     row = page.get_by_role("row", name=app.name)
     expect(row.locator(".state.fresh")).to_have_text("running")
     expect(row.locator(".problem")).to_have_count(0)
@@ -214,9 +210,9 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
 
 
 def test_a_note_on_an_app_that_is_well_is_not_shown_as_a_problem(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
-    page = log_in(tabs, app.agent)
+    page = apps
     row = page.get_by_role("row", name=app.name)
     note = "note: the app is not isolated from others yet"
     alter(page, "**/v1/apps", lambda body: body[0].update(message=note))
@@ -235,13 +231,13 @@ def test_a_note_on_an_app_that_is_well_is_not_shown_as_a_problem(
 
 
 def test_only_the_last_events_are_listed_until_more_are_asked_for(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
     def many(events: Any) -> None:
         message = "container-with-a-long-name " * 5
         events[:] = [events[0] | {"action": "restart", "message": message} for _ in range(300)]
 
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     alter(page, f"**/v1/apps/{app.name}/events", many)
     rows = page.get_by_role("list", name="Events").get_by_role("listitem")
     more = page.get_by_role("button", name="Show 100")
@@ -267,7 +263,7 @@ def test_the_title_names_app_and_host_and_a_link_leads_to_the_host_at_its_regist
     expect(registries).to_have_count(0)  # this agent reports to none
     urls = ["http://127.0.0.2:7655", "https://registry.test/rollcall"]
     alter(page, "**/access", lambda access: access.update(registries=urls))
-    page.evaluate("() => { location.hash = '#/apps'; }")
+    go(page, "#/apps")
     reload(page)
     expect(page).to_have_title(f"{hostname}: Apps - Rollcall")
     expect(registries).to_have_text(["Registry 127.0.0.2:7655", "Registry registry.test"])
@@ -276,20 +272,18 @@ def test_the_title_names_app_and_host_and_a_link_leads_to_the_host_at_its_regist
     assert serious_findings(page) == []
 
 
-def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(
-    app: AppOnAgent, tabs: Tabs
-) -> None:
-    def four(apps: Any) -> None:
+def test_the_list_of_apps_counts_them_and_is_sorted_by_its_columns(apps: Page) -> None:
+    def four(body: Any) -> None:
         texts: dict[str, Any] = {"labels": [], "description": "", "message": None}
-        one = apps[0] | {"state": "running", "desired": "running"} | texts
-        apps[:] = [
+        one = body[0] | {"state": "running", "desired": "running"} | texts
+        body[:] = [
             one | {"name": "a", "http_port": 4},
             one | {"name": "b", "http_port": 3, "desired": "stopped", "state": "exited"},
             one | {"name": "c", "http_port": 20, "state": "exited"},
             one | {"name": "d", "http_port": 1, "healthy": True},
         ]
 
-    page = log_in(tabs, app.agent)
+    page = apps
     alter(page, "**/v1/apps", four)
     expect(page.locator(".found")).to_have_text("4 apps, 1 with a problem, 1 stopped")
     names = page.locator("table.hosts tbody th")
@@ -320,8 +314,8 @@ def with_gaps(app: AppOnAgent) -> Callable[[Any], None]:
     return change
 
 
-def test_charts_show_the_value_under_the_pointer(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_charts_show_the_value_under_the_pointer(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     alter(page, "**/v1/usage", with_gaps(app))
     limit = app.record()["memory"]
     expect(page.get_by_role("img", name=f"Memory: 2.0 of {limit} MiB")).to_be_visible()
@@ -343,9 +337,9 @@ def test_charts_show_the_value_under_the_pointer(app: AppOnAgent, tabs: Tabs) ->
 
 
 def test_the_chart_in_the_list_has_gaps_where_nothing_was_measured(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
-    page = log_in(tabs, app.agent)
+    page = apps
     alter(page, "**/v1/usage", with_gaps(app))
     memory_limit, cpu_limit = app.record()["memory"], app.record()["cpu"]
     words = f"Last hour: CPU no recent value, Memory 2.0 of {memory_limit} MiB"
@@ -366,22 +360,22 @@ def test_the_chart_in_the_list_has_gaps_where_nothing_was_measured(
     assert height_of(memory) == pytest.approx(45 * 2 / memory_limit, abs=0.1)
 
 
-def test_repeated_crashes_are_one_line_with_their_number(app: AppOnAgent, tabs: Tabs) -> None:
+def test_repeated_crashes_are_one_line_with_their_number(app: AppOnAgent, apps: Page) -> None:
     def crashes(events: Any) -> None:
         engine = events[0] | {"actor": "engine", "by": "engine", "outcome": None, "message": None}
         die, start = engine | {"action": "die"}, engine | {"action": "start", "exit_code": None}
         loop = [each for _ in range(7) for each in (die | {"exit_code": 3}, start)]
         events[:] = [events[0], *loop, die | {"exit_code": 4}, start]
 
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     alter(page, f"**/v1/apps/{app.name}/events", crashes)
     rows = page.get_by_role("list", name="Events").get_by_role("listitem")
     expect(rows.locator("strong")).to_have_text(["start", "die", "die, start", "create"])
     expect(rows.nth(2)).to_contain_text("7 times exit code 3, since")
 
 
-def test_logs_are_searched_wrapped_held_and_downloaded(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
+def test_logs_are_searched_wrapped_held_and_downloaded(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
     log = page.get_by_role("log")
     expect(log).to_contain_text(TICK)
     page.keyboard.press("/")
@@ -416,9 +410,9 @@ def test_logs_are_searched_wrapped_held_and_downloaded(app: AppOnAgent, tabs: Ta
 
 
 def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
-    app: AppOnAgent, tabs: Tabs
+    app: AppOnAgent, apps: Page
 ) -> None:
-    page = app.sheet(tabs)
+    page = app.open_sheet(apps)
     last = last_tick(page)
     expect_later_tick(page, last)
     connection = page.locator("#connection")
