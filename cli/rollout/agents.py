@@ -150,10 +150,18 @@ class AgentHosts:
         return SilenceWatch(look, timeout_seconds=seconds, told=told)
 
     async def check(self, progress: HostProgress) -> None:
-        """Wait until the app of a host is as it should be, and stays so; HostFailed."""
-        await self._until_well(progress)
-        if self._bounds.soak_seconds:
+        """Wait until the app of a host is as it should be, and stays so; HostFailed.
+
+        An app that fails is rolled back, if the bounds say so.
+        """
+        try:
+            await self._until_well(progress)
             await self._soak(progress)
+        except HostFailed as error:
+            if not self._bounds.rolls_back:
+                raise
+            message = f"{await self._roll_back(progress)}; {error}"
+            raise HostFailed(message, cause=error.cause) from error
 
     async def _soak(self, progress: HostProgress) -> None:
         """Watch an app that is well; HostFailed once it is not. The agent may be away meanwhile."""
@@ -167,7 +175,7 @@ class AgentHosts:
                 reason = f"{time.monotonic() - began:.0f} s after the check: {look.problem}"
                 raise HostFailed(reason + await self._last_lines(progress.host), cause="check")
 
-    async def roll_back(self, progress: HostProgress) -> str:
+    async def _roll_back(self, progress: HostProgress) -> str:
         """Roll back the app of a host that failed; return what came of it.
 
         It stays as it is where it has another revision than this rollout made.

@@ -314,13 +314,7 @@ async def _run(
                 runner.stop()
 
         file.save(rollout)
-        runner = Runner(
-            rollout,
-            change=agents.change,
-            check=agents.check,
-            changed=changed,
-            roll_back=agents.roll_back if rollout.bounds.rolls_back else None,
-        )
+        runner = Runner(rollout, change=agents.change, check=agents.check, changed=changed)
         interrupted = await _until_interrupted(session, runner, agents)
     print_rows(session.output, rollout)
     if unsaved:

@@ -25,8 +25,7 @@ class Runner:
     """Runs one rollout.
 
     ``change`` changes the app of a host, and waits for the answer; NotBegun if its agent was not
-    asked. ``check`` waits until the app is well. Both raise HostFailed. ``roll_back``, if given,
-    rolls back an app that fails the check, and returns what came of it, as the end of a message.
+    asked. ``check`` waits until the app is well. Both raise HostFailed.
     ``changed`` is called after each change of a host's state, and may write it down. ``sleep``
     waits between batches.
     """
@@ -38,14 +37,12 @@ class Runner:
         change: Callable[[HostProgress], Awaitable[None]],
         check: Callable[[HostProgress], Awaitable[None]],
         changed: Callable[[HostProgress], None],
-        roll_back: Callable[[HostProgress], Awaitable[str]] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._rollout = rollout
         self._change = change
         self._check = check
         self._changed = changed
-        self._roll_back = roll_back
         self._sleep = sleep
         self._stop = asyncio.Event()
 
@@ -94,8 +91,6 @@ class Runner:
                 host.is_touched, host.now = was_touched, was
             host.failed_at = "change" if host.state == "changing" else "check"
             host.cause, host.message = error.cause, str(error)
-            if host.failed_at == "check" and self._roll_back is not None:
-                host.message = f"{await self._roll_back(host)}; {host.message}"
             self._set(host, "failed")
         else:
             self._set(host, "done")
