@@ -11,7 +11,7 @@ import requests
 
 from dev.waiting import until
 from tests.support.agent.containers import derived_image, has_image
-from tests.support.agent.image_registry import PASSWORD, USER, image_registry
+from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Fault, Moment
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.daemons import Daemons, FreePort
@@ -19,6 +19,7 @@ from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.real("docker-registry", "perl")
 PULL, REMOVAL = Call("POST /images/create", 1), Call("DELETE /images/ID", 1)
+IMAGES = ("new", "other")
 # A late answer takes so long.
 TIMEOUT_SECONDS = 6
 PULL_SECONDS = 15
@@ -54,26 +55,33 @@ class PullingAgent:
         until(lambda: not self.is_here(image), "the removal of the image", within=30)
 
 
+@pytest.fixture(scope="module")
+def server(
+    docker_client: docker.APIClient,
+    busybox_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    free_port: FreePort,
+) -> Iterator[ImageRegistry]:
+    """Yield a server of images that has both."""
+    with image_registry(tmp_path_factory.mktemp("server") / "images", free_port()) as server:
+        for name in IMAGES:
+            with derived_image(docker_client, busybox_image, f"ENV NAME={name}") as built:
+                server.push(docker_client, built, name)
+        yield server
+
+
 @pytest.fixture
 def pulling(
     daemons: Daemons,
     engine_url: str,
     docker_client: docker.APIClient,
-    busybox_image: str,
     tmp_path: Path,
-    free_port: FreePort,
+    server: ImageRegistry,
 ) -> Iterator[PullingAgent]:
     """Yield such an agent."""
     password = tmp_path / "password"
     password.write_text(PASSWORD)
-    with (
-        image_registry(tmp_path / "images", free_port()) as server,
-        EngineProxy(path=tmp_path / "engine", engine_url=engine_url) as proxy,
-    ):
-        images = list[str]()
-        for name in ("new", "other"):
-            with derived_image(docker_client, busybox_image, f"RUN echo {name} > /new") as built:
-                images.append(server.push(docker_client, built, name))
+    with EngineProxy(path=tmp_path / "engine", engine_url=engine_url) as proxy:
         login = {"server": server.server, "user": USER, "password_file": str(password)}
         agent = daemons.agent(
             docker={
@@ -84,6 +92,7 @@ def pulling(
             apps={"bind": "127.0.0.1", "stop_seconds": 1, "pull_seconds": PULL_SECONDS},
         )
         app = ObservedApp(agent, docker_client)
+        images = [f"{server.server}/{name}" for name in IMAGES]
         yield PullingAgent(app, proxy, docker_client, images)
         if agent.is_running:
             app.delete()
