@@ -24,6 +24,7 @@ from tests.support.machine.processes import command_lines
 SOON_SECONDS = 10.0
 
 TypeMakeRun: TypeAlias = Callable[[], AbstractContextManager[Run]]
+Ports: TypeAlias = tuple[int, int]
 
 
 @pytest.fixture
@@ -37,10 +38,16 @@ def var(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make_run(var: Path, free_port: FreePort, app: str) -> TypeMakeRun:
+def ports(free_port: FreePort) -> Ports:
+    """Return the ports of the registry and of the agent."""
+    return free_port(), free_port()
+
+
+@pytest.fixture
+def make_run(var: Path, ports: Ports, app: str) -> TypeMakeRun:
     """Return what types `make run`, each time over the same state."""
-    ports = {"registry_port": str(free_port()), "agent_port": str(free_port())}
-    return lambda: running_make_run(var, app=app, **ports)
+    registry, agent = map(str, ports)
+    return lambda: running_make_run(var, app=app, registry_port=registry, agent_port=agent)
 
 
 @pytest.fixture
@@ -58,7 +65,7 @@ def leftovers(docker_client: docker.APIClient, app: str) -> Iterator[None]:
 pytestmark = [pytest.mark.real("make", "setsid"), pytest.mark.usefixtures("leftovers")]
 
 
-def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
+def test_its_curl_lines_work_when_pasted_a_second_run_finds_the_state_and_a_kill_ends_all(
     make_run: TypeMakeRun, var: Path, app: str
 ) -> None:
     with make_run() as run:
@@ -89,45 +96,43 @@ def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
         assert records[app]["container_id"] == created["container_id"]
         run.paste(delete)
         assert app not in [record["name"] for record in run.paste(listing)]
-        assert run.screen.press_ctrl_c() == 0
+        _kill(var)
     _assert_secrets_are_kept(var, run.screen.text())
 
 
 def test_what_prevents_a_start_is_said_and_the_rest_is_ended(
-    make_run: TypeMakeRun, var: Path
+    make_run: TypeMakeRun, var: Path, ports: Ports
 ) -> None:
-    with make_run() as run:
-        run.wait_until_ready()
-        assert run.screen.press_ctrl_c() == 0
-    port = _port(var / "agent.yml")
+    registry, port = ports
     with socket.create_server(("127.0.0.1", port)), make_run() as run:
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
         assert f"the agent cannot listen on 127.0.0.1:{port}: Address already in use" in text
-    _assert_nobody_listens(_port(var / "registry.yml"))
+    _assert_nobody_listens(registry)
     settings = var / "agent.yml"
     settings.write_text(settings.read_text() + "heartbeat: 30\n")
     with make_run() as run:
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
         line = len(settings.read_text().splitlines())
         assert f"{settings}:{line}: heartbeat: unknown setting" in text
-    _assert_nobody_listens(_port(var / "registry.yml"))
+    _assert_nobody_listens(registry)
 
 
-def test_a_daemon_that_dies_is_said_and_the_rest_is_ended(make_run: TypeMakeRun, var: Path) -> None:
+def test_a_daemon_that_dies_is_said_and_the_rest_is_ended(
+    make_run: TypeMakeRun, var: Path, ports: Ports
+) -> None:
     with make_run() as run:
         run.wait_until_ready()
         os.kill(_pid(var / "agent.yml"), signal.SIGKILL)
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
         assert "rollcall: the agent was ended by SIGKILL" in text
-    _assert_nobody_listens(_port(var / "registry.yml"))
+    _assert_nobody_listens(ports[0])
 
 
-def test_the_daemons_end_even_where_it_is_killed(make_run: TypeMakeRun, var: Path) -> None:
-    with make_run() as run:
-        run.wait_until_ready()
-        os.kill(_pid(var, "dev.run"), signal.SIGKILL)
-        until(lambda: not _pids(var / "agent.yml"), "the agent's end", within=SOON_SECONDS)
-        until(lambda: not _pids(var / "registry.yml"), "the registry's end", within=SOON_SECONDS)
+def _kill(var: Path) -> None:
+    """Kill `make run`, and wait for the end of the daemons."""
+    os.kill(_pid(var, "dev.run"), signal.SIGKILL)
+    daemons = var / "agent.yml", var / "registry.yml"
+    until(lambda: not any(map(_pids, daemons)), "the end of both daemons", within=SOON_SECONDS)
 
 
 def _pid(*words: str | Path) -> int:
@@ -154,12 +159,6 @@ def _text(url: str) -> str | None:
         return requests.get(url, timeout=5).text
     except requests.ConnectionError:
         return None
-
-
-def _port(settings: Path) -> int:
-    listen = re.search(r"listen: 127.0.0.1:(\d+)", settings.read_text())
-    assert listen is not None
-    return int(listen[1])
 
 
 def _assert_nobody_listens(port: int) -> None:
