@@ -158,7 +158,7 @@ def update(ctx: click.Context, /, **options: Any) -> int:
     Examples:
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
 
-        rollcall update shop --image shop:1.5 --all --soak 10s --on-failure rollback
+        rollcall update shop --set cpu=75 --all --soak 10s --on-failure rollback
 
     """
     sources = {

@@ -75,7 +75,7 @@ OUTCOMES = {
     "rollouts --forget": "forgotten: rebuild shop",
     "rebuild shop": "done",
     "update shop --image shop:1.5 --label": "done",
-    "update shop --image shop:1.5 --all": "done",
+    "update shop --set cpu=75 --all": "done",
     "restart shop": "done",
     "rollback shop": "done",
     "app update web-1/shop --memory": "web-1/shop",
