@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 SIGNAL_BASE = 128
-KILLED = SIGNAL_BASE + signal.SIGKILL
 NOT_RUNNABLE = (126, 127)
 WINDOW = timedelta(minutes=10)
 LOST = {"failed": "it could not be created", "missing": "its container is gone"}
@@ -107,14 +106,10 @@ def _end(record: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> str:
         return "out of memory"
     if code is None:
         return "ended"
-    if code == KILLED:
-        return "killed (SIGKILL)"
     if code in NOT_RUNNABLE:
         return f"exit {code}: its command cannot be run"
-    try:
-        return f"killed ({signal.Signals(code - SIGNAL_BASE).name})"
-    except ValueError:
-        return f"exit {code}"
+    is_signal = SIGNAL_BASE < code <= SIGNAL_BASE + signal.SIGTERM
+    return f"killed ({signal.Signals(code - SIGNAL_BASE).name})" if is_signal else f"exit {code}"
 
 
 def _ran_out_of_memory(events: Sequence[Mapping[str, Any]]) -> bool:

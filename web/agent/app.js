@@ -8,6 +8,7 @@ import { Log } from "./log.js";
 import { appState, healthWord, problem } from "./state.js";
 import { revisions, timeline } from "./timeline.js";
 import { UsageCharts } from "./usage.js";
+import { verdict } from "./verdict.js";
 
 const UP = ["running", "restarting", "paused"];
 // Each with the app, and how many revisions it has, for which it is offered.
@@ -99,7 +100,7 @@ export class AppView {
     this.#last = last;
     const wrong = problem(app);
     this.#parts.hidden = false;
-    show(this.#state, appState(app));
+    show(this.#state, appState(app), h("span", { class: "more" }, verdict(app, events)));
     show(this.#wrong, wrong && h("p", { class: "notice bad" }, wrong));
     show(this.#facts, facts(app, wrong));
     show(this.#history, revisions(history));

@@ -11,6 +11,8 @@ from playwright.sync_api import Locator, Page, expect
 from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs, alter, go, overflows, reload, serious_findings
 from tests.support.browser.tricks import TRICKS, assert_only_text, shown
+from tests.support.cli.fake_agent import APP_RECORD
+from tests.support.verdicts import CASES
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium-headless-shell")
@@ -66,6 +68,20 @@ def test_what_an_app_says_is_text(app: AppOnAgent, apps: Page) -> None:
         expect(page.locator("main h1")).to_be_visible()
         expect(page.locator("#connection")).not_to_have_text("")
         assert_only_text(page)
+
+
+def test_the_sheet_gives_the_verdict_of_the_command(app: AppOnAgent, apps: Page) -> None:
+    page = app.open_sheet(apps)
+    expect(page.locator(".title")).to_contain_text("running, unchecked")
+    found = page.evaluate(
+        """async ([record, cases]) => {
+            const { verdict } = await import(new URL("pages/agent/verdict.js", location.href));
+            return cases.map(([fields, events]) => verdict({ ...record, ...fields }, events));
+        }""",
+        [APP_RECORD, [[fields, events] for fields, events, _ in CASES]],
+    )
+
+    assert found == [text for _, _, text in CASES]
 
 
 def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, apps: Page) -> None:
