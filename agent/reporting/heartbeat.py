@@ -152,7 +152,9 @@ def app_labels(app: HostedApp) -> Iterator[str]:
     """Yield what an app adds to its host's labels: its name, and a target group per service.
 
     An app's label ``prometheus:SERVICE:KEY:VALUE`` becomes ``prometheus:SERVICE@APP:KEY:VALUE``, so
-    that apps of one service keep their labels apart. Other labels of an app are not reported.
+    that apps of one service keep their labels apart. Other labels of an app are not reported, nor
+    is a label ``app`` of its own: of two equal labels the first is sent, so it could hide that the
+    true name comes last.
     """
     yield f"app:{app.name}"
     ports: dict[str, str | None] = {}
@@ -162,7 +164,8 @@ def app_labels(app: HostedApp) -> Iterator[str]:
         if kind != "prometheus" or not service or len(key_value) == 1:
             continue
         instance = f"prometheus:{service}@{app.name}"
-        yield ":".join([instance, *key_value])
+        if key_value[:1] != ["app"]:
+            yield ":".join([instance, *key_value])
         ports.setdefault(instance, f"{instance}:port:{app.http_port}")
         if key_value and key_value[0] == "port":
             ports[instance] = None

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting.heartbeat import AgentAddress, Host, HostedApp, HostedApps, app_labels
-from registry.message import MAX_BODY_BYTES, MAX_LABELS
+from registry.message import MAX_BODY_BYTES, MAX_LABELS, Node
+from registry.prometheus.targets import TargetOptions, targets_by_service
+from registry.responses.time_slices import finish
 
 IDLE = HostedApps(apps=(), docker_state="running", docker_version="20.10.24")
 
@@ -144,6 +146,29 @@ def test_two_apps_of_one_service_keep_their_labels_apart() -> None:
         "prometheus:web@b:port:20002",
         "prometheus:web@b:app:b",
     ]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["prometheus:web:app:shop"],
+        ["prometheus:web:app:a", "prometheus:web:app:shop"],
+        ["prometheus:web:app:shop", "prometheus:web:app:a", "prometheus:web:app:"],
+        ["prometheus:web@shop:app:a", "prometheus:web@shop:app:shop", "prometheus:web"],
+    ],
+)
+def test_no_label_of_an_app_makes_a_target_of_another_app(own: list[str]) -> None:
+    apps = (app("a", *own, http_port=20001), app("shop", "prometheus:web", http_port=20002))
+    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version=None)
+    labels = host().heartbeat(hosted_apps).labels
+
+    node = Node(hostname="web-1", last_update=0, labels=labels, kv={})
+    found = finish(targets_by_service(node, posted_from="::1", target_options=TargetOptions()))[
+        "web"
+    ]
+
+    targets = {(*group.targets, group.labels["app"]) for group in found.groups}
+    assert targets == {("web-1:20001", "a"), ("web-1:20002", "shop")}
 
 
 def test_a_label_that_makes_no_target_at_the_registry_makes_none_here() -> None:
