@@ -69,50 +69,54 @@ class InwardNames:
             )
         if name == path and not entry.isdir():
             raise InvalidData(f"{entry.name!a} has to be a directory, as a path of the app")
-        self._check_not_behind_link(name, path)
+        entry.name = self._placed(name, path)
+        digest = self._digest(entry.name, name)
         is_link = entry.issym()
         if entry.islnk():
-            target = self._link_target(entry, path)
-            is_link = hash(target) in self._links  # a hard link to a symbolic link is one, too
+            target = self._link_target(entry, name, path)
             entry.linkname = self._placed(target, path)
-        self._remember(name, is_link=is_link)
-        entry.name = self._placed(name, path)
+            # A hard link to a symbolic link is one, too.
+            is_link = self._digest(entry.linkname, target) in self._links
+        self._remember(digest, is_link=is_link)
         self.found.add(path)
         return entry
 
     def _placed(self, name: str, path: str) -> str:
         return self._places[path] + name[len(path) :]
 
-    def _link_target(self, entry: tarfile.TarInfo, path: str) -> str:
-        target = _absolute(entry.linkname, f"the target of the hard link {entry.name!a}")
+    def _link_target(self, entry: tarfile.TarInfo, name: str, path: str) -> str:
+        target = _absolute(entry.linkname, f"the target of the hard link {name!a}")
         if _path_of(target, self._places) != path or target == path:
             raise InvalidData(
-                f"{entry.name!a} is a hard link to {entry.linkname!a}, which is not in {path}"
+                f"{name!a} is a hard link to {entry.linkname!a}, which is not in {path}"
             )
-        self._check_not_behind_link(target, path)
         return target
 
-    def _check_not_behind_link(self, name: str, path: str) -> None:
-        if not self._links:
-            return
-        for above in _above(name):
-            if above == path:
-                return
-            if hash(above) in self._links:
-                raise InvalidData(f"{name!a} lies behind {above!a}, which is a link in the tar")
+    def _digest(self, place: str, name: str) -> int:
+        """Return the hash of a place; InvalidData if it lies behind a link.
 
-    def _remember(self, name: str, *, is_link: bool) -> None:
+        It is made of the hashes of the directories above, so a deep place takes linear time.
+        """
+        digest = 0
+        for part in place.split("/"):
+            if digest in self._links:
+                raise InvalidData(f"{name!a} lies behind a symbolic link of the tar")
+            digest = hash((digest, part))
+        return digest
+
+    def _remember(self, digest: int, *, is_link: bool) -> None:
         if not is_link:
-            self._links.discard(hash(name))
+            self._links.discard(digest)
         elif len(self._links) >= MOST_LINKS:
             raise InvalidData(f"the tar has more than {MOST_LINKS} symbolic links")
         else:
-            self._links.add(hash(name))
+            self._links.add(digest)
 
 
 def _path_of(name: str, paths: Collection[str]) -> str | None:
     """Return the path of the app whose volume has a file, None if none has."""
-    return next((path for path in (name, *_above(name)) if path in paths), None)
+    within = [path for path in paths if f"{name}/".startswith(f"{path}/")]
+    return max(within, key=len, default=None)
 
 
 def _parts(name: str) -> list[str]:

@@ -13,8 +13,12 @@ from types import MappingProxyType
 BLOCK = 512
 END = bytes(2 * BLOCK)
 ENCODING, ERRORS = "utf-8", "surrogateescape"
-# The longest records that the engine accepts; those that hold names have at most a few KiB.
+LONGEST_NAME = 4096  # PATH_MAX
+# The longest records that the engine accepts.
 LONGEST_RECORDS = 1 << 20
+# Records for all entries that follow are written again for each of them.
+LONGEST_GLOBAL_RECORDS = 4096
+MOST_RECORDS = 256
 COPIED_AT_ONCE = 1 << 18
 RECORDS, GLOBAL_RECORDS = tarfile.XHDTYPE, tarfile.XGLTYPE
 LONG_NAMES = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
@@ -22,6 +26,11 @@ FILES = {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE}
 TYPES = FILES | {tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE}
 DEVICES = {tarfile.CHRTYPE, tarfile.BLKTYPE}
 KEPT_RECORD = "SCHILY.xattr."
+SPARSE_RECORD = "GNU.sparse"
+KNOWN_RECORD = re.compile(
+    rf"path|linkpath|size|uid|gid|mtime|(?:{re.escape(KEPT_RECORD)}|{re.escape(SPARSE_RECORD)}).*",
+    re.DOTALL,
+)
 RECORD_LENGTH = re.compile(rb"([1-9][0-9]{0,6}) ")
 NUMBER = re.compile(r"[0-9]{1,18}")
 TIME = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,20})?")
@@ -122,11 +131,13 @@ async def _next_entry(source: _Input, defaults: dict[str, str]) -> tarfile.TarIn
                 raise MalformedTar("the tar ends behind the records of an entry, without the entry")
             return None
         info = _parsed(block)
-        if info.type in (RECORDS, GLOBAL_RECORDS):
-            known = records if info.type == RECORDS else defaults
-            known.update(_records(await _content(source, info)))
+        if info.type == RECORDS:
+            _add(records, await _content(source, info, LONGEST_RECORDS), LONGEST_RECORDS)
+        elif info.type == GLOBAL_RECORDS:
+            most = LONGEST_GLOBAL_RECORDS
+            _add(defaults, await _content(source, info, most), most)
         elif info.type in LONG_NAMES:
-            name = (await _content(source, info)).rstrip(b"\0")
+            name = (await _content(source, info, LONGEST_NAME + 1)).rstrip(b"\0")
             records[LONG_NAMES[info.type]] = name.decode(ENCODING, ERRORS)
         else:
             return _completed(info, defaults | records)
@@ -141,34 +152,52 @@ def _parsed(block: bytes) -> tarfile.TarInfo:
         ) from error
 
 
-async def _content(source: _Input, info: tarfile.TarInfo) -> bytes:
-    if not 0 <= info.size <= LONGEST_RECORDS:
-        raise MalformedTar(f"the records of an entry have more than {LONGEST_RECORDS} bytes")
+async def _content(source: _Input, info: tarfile.TarInfo, most: int) -> bytes:
+    if not 0 <= info.size <= most:
+        what = "a name" if info.type in LONG_NAMES else "records"
+        raise MalformedTar(f"the tar has a header with {what} of more than {most} bytes")
     return (await source.exactly(info.size + -info.size % BLOCK))[: info.size]
 
 
+def _add(known: dict[str, str], content: bytes, most: int) -> None:
+    """Add to the records of an entry, or of all entries, those of another header."""
+    known |= _records(content)
+    size = sum(len(key) + len(value) for key, value in known.items())
+    if len(known) > MOST_RECORDS or size > most:
+        raise MalformedTar(f"the tar has more than {MOST_RECORDS} records of {most} bytes together")
+
+
 def _records(content: bytes) -> dict[str, str]:
-    """Return extended records, each ``LENGTH KEY=VALUE`` and a newline, by key."""
-    found, at = dict[str, str](), 0
+    """Return the known extended records, each ``LENGTH KEY=VALUE`` and a newline, by key."""
+    found, at, count = dict[str, str](), 0, 0
     while at < len(content):
+        count += 1
+        if count > MOST_RECORDS:
+            raise MalformedTar(f"the tar has a header with more than {MOST_RECORDS} records")
         length = RECORD_LENGTH.match(content, at)
         end = at + int(length[1]) if length else 0
         record = content[length.end() : end] if length and end <= len(content) else b""
         key, equals, value = record[:-1].partition(b"=")
         if not key or not equals or not record.endswith(b"\n"):
             raise MalformedTar("the records of an entry are malformed")
-        found[key.decode(ENCODING, ERRORS)] = value.decode(ENCODING, ERRORS)
+        text = key.decode(ENCODING, ERRORS)
+        if KNOWN_RECORD.fullmatch(text):
+            found[text] = value.decode(ENCODING, ERRORS)
         at = end
     return found
 
 
 def _completed(info: tarfile.TarInfo, records: Mapping[str, str]) -> tarfile.TarInfo:
-    if info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse") for key in records):
+    if info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith(SPARSE_RECORD) for key in records):
         raise MalformedTar(f"{info.name!a} is packed as a sparse file; pack it without --sparse")
     if info.type not in TYPES | DEVICES:
         raise MalformedTar(f"{info.name!a} is of the type {info.type!a}, which is not taken")
     info.name = records.get("path", info.name).rstrip("/")
     info.linkname = records.get("linkpath", info.linkname)
+    if any(
+        len(each.encode(ENCODING, ERRORS)) > LONGEST_NAME for each in (info.name, info.linkname)
+    ):
+        raise MalformedTar(f"the tar has an entry with a name of more than {LONGEST_NAME} bytes")
     info.size = _number(records.get("size"), info.size)
     info.uid = _number(records.get("uid"), info.uid)
     info.gid = _number(records.get("gid"), info.gid)

@@ -67,6 +67,7 @@ BAD_TARS: dict[str, bytes] = {
     "links out": packed(GOOD, member("srv/x", type=tarfile.LNKTYPE, linkname="../etc/shadow")),
     "links to nothing": packed(GOOD, member("srv/x", type=tarfile.LNKTYPE, linkname="srv/none")),
     "has a device": packed(GOOD, member("srv/disk", type=tarfile.BLKTYPE, devmajor=8)),
+    "has a name too long": packed({"srv/" + "d/" * 2100 + "f": b""}),
     "is cut off": packed({"srv/file": bytes(5000)})[:4096],
     "is no tar": b"once upon a time" * 1000,
     "is empty": b"",

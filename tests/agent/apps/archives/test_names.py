@@ -115,6 +115,15 @@ def test_nothing_is_written_or_linked_through_a_link_of_the_tar(entry: tarfile.T
         choosing.choose(entry)
 
 
+def test_a_link_hides_nothing_that_lies_in_another_path() -> None:
+    choosing = inward()
+    choosing.choose(link("var/lib/app/uploads", "/etc"))
+    choosing.choose(link("srv/lib", "/etc"))
+
+    for name in ("srv/uploads/x", "var/lib/app/lib/x"):
+        assert choosing.choose(member(name)) is not None
+
+
 def test_a_hard_link_to_a_symbolic_link_is_one_too() -> None:
     choosing = inward()
     for entry in (

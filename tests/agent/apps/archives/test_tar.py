@@ -5,12 +5,21 @@ import io
 import itertools
 import tarfile
 from collections.abc import AsyncIterator, Sequence
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.apps.archives.tar import COPIED_AT_ONCE, LONGEST_RECORDS, MalformedTar, copied
+from agent.apps.archives.tar import (
+    COPIED_AT_ONCE,
+    LONGEST_GLOBAL_RECORDS,
+    LONGEST_NAME,
+    LONGEST_RECORDS,
+    MOST_RECORDS,
+    MalformedTar,
+    copied,
+)
 from tests.support.agent.tars import member, packed, unpacked
 
 CONTENT = b"0123456789" * 100
@@ -192,11 +201,53 @@ async def test_records_without_an_entry_are_refused() -> None:
         await copy(head + bytes(1024))
 
 
-async def test_records_have_a_bound() -> None:
-    head = member("records", type=tarfile.XHDTYPE, size=LONGEST_RECORDS + 1)
+def header(*values: bytes, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    """Return a header of extended records, one for each value."""
+    content = b""
+    for number, value in enumerate(values):
+        record, length = b" SCHILY.xattr.user.%d=%b\n" % (number, value), 0
+        while length != len(record) + len(str(length)):
+            length = len(record) + len(str(length))
+        content += b"%d%b" % (length, record)
+    head = member("records", type=kind, size=len(content)).tobuf(tarfile.USTAR_FORMAT)
+    return head + content + bytes(-len(content) % 512)
 
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        header(bytes(LONGEST_RECORDS)),
+        header(b"", bytes(LONGEST_RECORDS // 2)) + header(bytes(LONGEST_RECORDS // 2)),
+        header(*[b""] * (MOST_RECORDS + 1)),
+        header(bytes(LONGEST_GLOBAL_RECORDS), kind=tarfile.XGLTYPE),
+        header(b"", bytes(2000), kind=tarfile.XGLTYPE) + header(bytes(2096), kind=tarfile.XGLTYPE),
+    ],
+    ids=["long", "long together", "many", "long for all", "long for all together"],
+)
+async def test_records_have_a_bound(many: bytes) -> None:
     with pytest.raises(MalformedTar, match="more than"):
-        await copy(head.tobuf(tarfile.USTAR_FORMAT))
+        await copy(many + packed({"f": b""}))
+
+
+async def test_records_that_nobody_reads_are_not_kept() -> None:
+    comment = member("g", type=tarfile.XGLTYPE, size=512).tobuf(tarfile.USTAR_FORMAT)
+    comment += b"512 comment=".ljust(511, b"x") + b"\n"
+
+    assert unpacked(await copy(comment * 20 + packed({"f": b"x"}))).keys() == {"f"}
+
+
+@pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("field", ["name", "linkname"])
+async def test_a_name_has_a_bound(style: Literal[1, 2], field: str) -> None:
+    entry, longest = member("f", type=tarfile.SYMTYPE), "ü" * (LONGEST_NAME // 2)
+
+    setattr(entry, field, longest)
+    copies = await copy(entry.tobuf(style) + bytes(1024))
+    assert [getattr(each, field) for each, _ in unpacked(copies).values()] == [longest]
+
+    setattr(entry, field, longest + "x")
+    with pytest.raises(MalformedTar, match="name of more than"):
+        await copy(entry.tobuf(style) + bytes(1024))
 
 
 async def test_the_size_of_a_file_of_more_than_8_gib_is_kept() -> None:
