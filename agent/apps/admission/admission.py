@@ -20,7 +20,6 @@ from agent.apps.context import AgentContext
 from agent.apps.errors import (
     AppExists,
     ImageNotAllowed,
-    MemoryPromised,
     NameTaken,
     PortForbidden,
 )
@@ -73,7 +72,7 @@ class Admission:
         app = self._complete(wanted, containers, created_at=rfc3339(now))
         check_fits_host(app, host)
         self.check_size(app)
-        self._check_promised(app, host)
+        self._room.check_memory(app, host, self._context.defaults.overcommit_percent)
         return app
 
     def check_size(self, app: App) -> None:
@@ -81,16 +80,10 @@ class Admission:
         check_label_size(app)
         self._room.check(app)
 
-    def _check_promised(self, app: App, host: EngineInfo) -> None:
-        percent = self._context.defaults.overcommit_percent
-        bound = host.memory * percent // 100
-        promised = self._context.repository.promised_memory(other_than=app.name)
-        if percent and promised + app.memory > bound:
-            raise MemoryPromised(
-                f"{promised} MiB are promised to other apps, and {app.memory} more would be over"
-                f" {bound} MiB, {percent} % of the host's {host.memory}"
-                " (`apps.overcommit_percent`); give this app less memory, or delete or limit others"
-            )
+    async def check_memory(self, app: App) -> None:
+        """Refuse an app that is promised no memory yet, if there is too little; MemoryPromised."""
+        host = await self._context.engine.info()
+        self._room.check_memory(app, host, self._context.defaults.overcommit_percent)
 
     def _check_allowed(self, values: Mapping[str, Any]) -> None:
         check_allowed_command(
@@ -133,7 +126,7 @@ class Admission:
             target = msgspec.structs.replace(target, image_id=None, image_digest=None)
         host = await self._check_change(app, target, container, picked_ports_only=picked_ports_only)
         if target.memory > app.memory:
-            self._check_promised(target, host)
+            self._room.check_memory(target, host, self._context.defaults.overcommit_percent)
         return target
 
     async def rolled_back_app(

@@ -1,11 +1,14 @@
-"""How many apps there may be, and how large they may be together.
+"""How many apps there may be, how large they may be together, and how much memory they may have.
 
 The agent has all of them in memory, and lists them in one answer, as the engine does.
 """
 
+from collections.abc import Callable, Iterator
+
 from agent.apps.app_label import encode_label, engine_bytes
-from agent.apps.errors import TooManyApps
+from agent.apps.errors import MemoryPromised, TooManyApps
 from agent.apps.repository.repository import AppRepository
+from agent.engine.models import EngineInfo
 from agent.model import App
 from httpd.shares.turns import share
 
@@ -28,11 +31,36 @@ class AppRoom:
             return
         others = self._repository.most(self._bytes, other_than=app.name)
         self._measured = {each: self._measured[each] for each in others}
-        self._check(others, size, "", MOST_APPS, MOST_BYTES)
-        for key in self._keys(app.name):
-            of_key = {name: each for name, each in others.items() if key in self._keys(name)}
-            whose = f" of the key `{key}`"
-            self._check(of_key, size, whose, share(MOST_APPS), share(MOST_BYTES))
+        for whose, group, part in self._groups(app.name, others):
+            self._check(group, size, whose, part(MOST_APPS), part(MOST_BYTES))
+
+    def check_memory(self, app: App, host: EngineInfo, percent: int) -> None:
+        """Refuse an app that would be promised more memory than there is; MemoryPromised.
+
+        ``percent`` of the host's may be promised, 0 is no bound. An app whose creation failed is
+        promised nothing until a container is made for it.
+        """
+        others = self._repository.most(
+            lambda each: 0 if each.failed else each.memory, other_than=app.name
+        )
+        for whose, group, part in self._groups(app.name, others) if percent else ():
+            promised, most = sum(group.values()), part(host.memory * percent // 100)
+            if promised + app.memory > most:
+                raise MemoryPromised(
+                    f"{promised} MiB are promised to other apps{whose}, and {app.memory} more would"
+                    f" be over {most} MiB,{' four fifths of' if whose else ''} {percent} % of the"
+                    f" host's {host.memory} (`apps.overcommit_percent`); give this app less memory,"
+                    " or delete or limit others"
+                )
+
+    def _groups(
+        self, name: str, others: dict[str, int]
+    ) -> Iterator[tuple[str, dict[str, int], Callable[[int], int]]]:
+        """Yield all others, and those of each key of the app, with what they may have of all."""
+        yield "", others, int
+        for key in self._keys(name):
+            of_key = {other: each for other, each in others.items() if key in self._keys(other)}
+            yield f" of the key `{key}`", of_key, share
 
     def _check(
         self, others: dict[str, int], size: int, whose: str, most_apps: int, most_bytes: int

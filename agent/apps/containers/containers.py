@@ -351,7 +351,6 @@ class Containers:
             app,
             container_id=container_id,
             password_pending=False,
-            failed=False,
             message=None,
             down=None,
         )

@@ -64,7 +64,7 @@ class Usage:
 class Figures:
     """All that was measured: the apps by name, the disk, and the host, None if it is unknown.
 
-    ``promised_memory`` is what all apps together may use, in MiB.
+    ``promised_memory`` is what all apps together may use, in MiB; failed ones use none.
     """
 
     apps: Mapping[str, AppView] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class AppSampler:
             self.figures,
             apps=apps,
             usage=usage,
-            promised_memory=sum(record.memory for record in found),
+            promised_memory=sum(each.memory for each in found if each.state != "failed"),
         )
 
     async def _measure(self, records: Records) -> None:

@@ -51,14 +51,18 @@ async def replace_container(
     Raises:
         ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
             app is as it was, and runs if it did.
+        MemoryPromised: there is none for an app whose creation failed.
         EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
     """
     before = host.context.repository.get(job.app)
+    if before.failed:
+        # No await between this check and the commit, or another app could take the memory.
+        await host.admission.check_memory(target)
     entry = ReplaceEntry(
         header=job.header,
         before=before,
-        target=target,
+        target=msgspec.structs.replace(target, failed=False),
         was_running=container is not None and container.state in UP_STATES,
     )
     await job.commit(entry)
@@ -99,7 +103,6 @@ async def _swap(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -
             target,
             container_id=container_id,
             password_pending=target.password is not None,
-            failed=False,
             message=None,
         )
     replaced = ReplacedEntry(

@@ -142,10 +142,6 @@ class AppRepository:
                 most[app.name] = max(most.get(app.name, 0), measure(app))
         return most
 
-    def promised_memory(self, *, other_than: str) -> int:
-        """Return the MiB promised to all other apps, also by operations that have not ended."""
-        return sum(self.most(lambda app: app.memory, other_than=other_than).values())
-
     def port_holder(self, port: int, *, other_than: str) -> str | None:
         """Return which other app has a port of the host, or is about to get it."""
         for app in self._all_states():

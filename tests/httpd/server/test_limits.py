@@ -7,7 +7,7 @@ from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.events import MAX_READERS
 from agent.api.streams import MAX_STREAMS_PER_KEY
 from agent.apps.admission.room import MOST_APPS, MOST_BYTES
-from agent.apps.errors import DataTooSlow, TooManyApps
+from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps
 from agent.apps.health.checker import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS
 from agent.apps.repository.feed import MAX_EVENTS
@@ -119,6 +119,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         ],
         "health checks of apps": [MOST_CHECKS, share(MOST_CHECKS)],
         "an agent's apps": [MOST_APPS, MOST_BYTES / 2**20, status_of(TooManyApps)],
+        "memory promised to apps": [status_of(MemoryPromised)],
         "an agent's pulls": [MOST_PULLS],
         "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
         "logs that an agent streams": [
