@@ -38,6 +38,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     ObjectNotFound: HTTPStatus.CONFLICT,
     EngineConflict: HTTPStatus.CONFLICT,
     app_errors.TooManyApps: HTTPStatus.INSUFFICIENT_STORAGE,
+    app_errors.TooMuchKeptData: HTTPStatus.INSUFFICIENT_STORAGE,
     DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
     EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreError: HTTPStatus.SERVICE_UNAVAILABLE,

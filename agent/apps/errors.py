@@ -129,6 +129,10 @@ class TooManyApps(AppError):
     """There are as many apps as there may be, or they are as large together."""
 
 
+class TooMuchKeptData(AppError):
+    """Deleted apps have left as many volumes as may be kept."""
+
+
 class MemoryInUse(AppError):
     """The app uses more memory than the new limit."""
 

@@ -1,5 +1,6 @@
 """Checks before an operation, and the choice of ports and limits that were left out."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from agent.apps.errors import (
     NameTaken,
     PortForbidden,
 )
+from agent.apps.ownership.labels import APP_LABEL
 from agent.engine.logins import full_reference, is_image_id, normal_name
 from agent.engine.models import Container, EngineInfo, Image
 from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, NewApp, given_values, rfc3339
@@ -203,6 +205,17 @@ class Admission:
                 f"the image `{reference}` is not allowed; `apps.allowed_images` of this agent"
                 f" allows {' '.join(allowed) or 'nothing'}"
             )
+
+    async def check_kept_data(self, app: App, volumes: int) -> None:
+        """Refuse to keep so many volumes of an app that is to be deleted; TooMuchKeptData."""
+        found = await self._context.engine.volumes(label=APP_LABEL)
+        kept = Counter(
+            labels[APP_LABEL]
+            for labels in found.values()
+            if self._context.ownership.owns_volume(labels)
+            and self._context.repository.find(labels[APP_LABEL]) is None
+        )
+        self._room.check_kept_data(app.name, volumes, kept)
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""

@@ -1,4 +1,4 @@
-"""How many apps there may be, how large they may be together, and how much memory they may have.
+"""How many apps there may be, and how much they may have together: fields, memory, kept data.
 
 The agent has all of them in memory, and lists them in one answer, as the engine does.
 """
@@ -6,7 +6,7 @@ The agent has all of them in memory, and lists them in one answer, as the engine
 from collections.abc import Callable, Iterator
 
 from agent.apps.app_label import encode_label, engine_bytes
-from agent.apps.errors import MemoryPromised, TooManyApps
+from agent.apps.errors import MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import EngineInfo
 from agent.model import App
@@ -14,6 +14,8 @@ from httpd.shares.turns import share
 
 MOST_APPS = 500
 MOST_BYTES = 8 * 1024 * 1024
+# The engine lists all volumes in one answer.
+MOST_KEPT_VOLUMES = 5000
 
 
 class AppRoom:
@@ -51,6 +53,20 @@ class AppRoom:
                     f" be over {most} MiB,{' four fifths of' if whose else ''} {percent} % of the"
                     f" host's {host.memory} (`apps.overcommit_percent`); give this app less memory,"
                     " or delete or limit others"
+                )
+
+    def check_kept_data(self, name: str, volumes: int, kept: dict[str, int]) -> None:
+        """Refuse to keep so many volumes of an app; TooMuchKeptData.
+
+        ``kept`` is how many of each deleted app there are.
+        """
+        for whose, group, part in self._groups(name, kept):
+            present, most = sum(group.values()), part(MOST_KEPT_VOLUMES)
+            if present + volumes > most:
+                raise TooMuchKeptData(
+                    f"deleted apps{whose} have left {present} volumes, and may leave {most}; delete"
+                    " this app without ?keep_data=true, or create apps whose data nobody needs"
+                    " again and delete them without it"
                 )
 
     def _groups(

@@ -148,11 +148,14 @@ async def delete(host: Host, job: Job, *, keep_data: bool) -> None:
 
     Raises:
         DataInUse: another container uses a volume, or it is being read; the app is as it was.
+        TooMuchKeptData: its volumes cannot be kept, too; the app is as it was.
 
     """
     app = host.context.repository.get(job.app)
     await host.containers.of_app(app.name)  # without the engine, nothing begins
     owned = host.volumes.owned(app)
+    if keep_data and owned:
+        await host.admission.check_kept_data(app, len(owned))
     names = () if keep_data else host.volumes.removable(app, owned)
     await _check_data(host, app, names)
     entry = DeleteEntry(

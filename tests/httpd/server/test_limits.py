@@ -6,8 +6,8 @@ from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.events import MAX_READERS
 from agent.api.streams import MAX_STREAMS_PER_KEY
-from agent.apps.admission.room import MOST_APPS, MOST_BYTES
-from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps
+from agent.apps.admission.room import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
+from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.health.checker import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS
 from agent.apps.repository.feed import MAX_EVENTS
@@ -120,6 +120,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "health checks of apps": [MOST_CHECKS, share(MOST_CHECKS)],
         "an agent's apps": [MOST_APPS, MOST_BYTES / 2**20, status_of(TooManyApps)],
         "memory promised to apps": [status_of(MemoryPromised)],
+        "volumes of deleted apps": [MOST_KEPT_VOLUMES, status_of(TooMuchKeptData)],
         "an agent's pulls": [MOST_PULLS],
         "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
         "logs that an agent streams": [

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.errors import NameTaken, StartFailed
+from agent.apps.admission.room import MOST_KEPT_VOLUMES
+from agent.apps.containers.data import volume_labels
+from agent.apps.errors import NameTaken, StartFailed, TooMuchKeptData
 from agent.engine.errors import EngineRefused
 from agent.model import AppChanges, NewApp
+from httpd.shares.turns import share
 from tests.support.agent.apps.volumes import FIRST, apps_of, create, digested, mounted, update
 from tests.support.agent.engines.fake_engine import (
     BROKEN_IMAGE,
@@ -15,6 +18,7 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
     do_nothing,
 )
+from tests.support.agent.in_process import IDENTITY
 from tests.support.agent.running_apps import ASKER
 from tests.support.waiting import async_until
 
@@ -161,3 +165,32 @@ async def test_a_volume_that_somebody_removed_is_made_again_with_a_note(tmp_path
         )
         await apps.rebuild("web", ASKER)
         assert (await apps.queries.one("web")).message is None
+
+
+def by_team(name: str) -> str:
+    """Return the key for some apps that an app belongs to."""
+    return "" if name == "other" else "team"
+
+
+@pytest.mark.parametrize(
+    ("owner", "most"),
+    [("other", MOST_KEPT_VOLUMES), ("old", share(MOST_KEPT_VOLUMES))],
+    ids=["all", "of a key"],
+)
+async def test_deleted_apps_leave_only_so_many_volumes(
+    tmp_path: Path, owner: str, most: int
+) -> None:
+    engine = FakeEngine()
+    labels = volume_labels(owner, "/srv", agent=IDENTITY, operation="0")
+    engine.state.volumes |= {f"old-{number}": labels for number in range(most - 1)}
+    async with apps_of(tmp_path, engine, holders=by_team) as apps:
+        await create(apps, data=("/a", "/b"))
+        with pytest.raises(TooMuchKeptData, match=f"{most - 1} volumes, and may leave {most}"):
+            await apps.delete("web", ASKER, keep_data=True)
+        assert [app.state for app in await apps.queries.all()] == ["running"]
+
+        del engine.state.volumes["old-0"]
+        await apps.delete("web", ASKER, keep_data=True)
+        kept = await create(apps, data=("/a", "/b"))
+        await apps.delete("web", ASKER)
+        assert not kept.values() & engine.state.volumes.keys()
