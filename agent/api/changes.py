@@ -231,7 +231,8 @@ class ChangesApi:
                 plan = await self._apps.plan(
                     change.name, requester, change.carry_out, ends_pulls=change.ends_pulls
                 )
-                return bodies.json_response(plan)
+                shown = plan.app and requests.redacted(client, plan.app)
+                return bodies.json_response(msgspec.structs.replace(plan, app=shown))
             view = await change.carry_out(self._apps, requester)
         if view is None:
             return bodies.message_response(done)

@@ -15,6 +15,7 @@ from structlog.testing import LogCapture
 from agent.apps.defaults import AppDefaults
 from agent.apps.metrics.usage_history import AppUsage, UsageSamples
 from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineRefused
 from agent.model import NewApp
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
@@ -58,11 +59,13 @@ async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
 
 
 @asynccontextmanager
-async def running_agent(folder: Path, defaults: AppDefaults = AT_ONCE) -> AsyncIterator[Agent]:
+async def running_agent(
+    folder: Path, defaults: AppDefaults = AT_ONCE, engine: FakeEngine | None = None
+) -> AsyncIterator[Agent]:
     log, keyring = LogCapture(), Keyring([*KEYS, (fingerprint(SHOP), SHOP_CALLER)])
     wrapped = structlog.wrap_logger(None, processors=[log])
     async with (
-        running_apps(folder, FakeEngine(), log, defaults=defaults) as apps,
+        running_apps(folder, engine or FakeEngine(), log, defaults=defaults) as apps,
         served(apps, new_metrics(), wrapped, keyring=keyring, usage=USAGE) as base_url,
         ClientSession(base_url, timeout=ClientTimeout(total=60)) as session,
     ):
@@ -135,6 +138,29 @@ async def test_a_port_that_another_app_has_names_no_other_app(agent: Agent, quer
     assert of_own[1]["message"].startswith(f"port {own} is held by app `shop-2`; ")
     _, told = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port}, key=OPERATOR)
     assert "app `blog`" in told["message"]
+
+
+async def test_no_answer_names_the_container_that_keeps_an_app_down(tmp_path: Path) -> None:
+    async def refuse(step: str) -> None:
+        if step == "before start":
+            raise EngineRefused("port 20000 is held by container `secretbox`")
+
+    engine = FakeEngine()
+    async with running_agent(tmp_path, engine=engine) as agent:
+        await agent.apps.stop("shop", ASKER)
+        engine.at_step = refuse
+        failed = await agent.ask("PUT", "/v1/apps/shop/start")
+        told = [
+            failed[1]["message"],
+            (await agent.ask("GET", "/v1/apps/shop"))[1]["message"],
+            (await agent.ask("PUT", "/v1/apps/shop", {"description": "x"}))[1]["message"],
+            (await agent.ask("PUT", "/v1/apps/shop?dry_run=true", {"description": "y"}))[1]["app"][
+                "message"
+            ],
+        ]
+
+        assert all("held by another container" in each for each in told), told
+        assert not any("secretbox" in each for each in told), told
 
 
 async def test_it_gets_only_ports_from_which_the_agent_picks(agent: Agent) -> None:
