@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 from aiohttp import web
+from multidict import MultiMapping
 
 from agent.api.bounds import without_others
 from agent.apps.errors import KeyLost
@@ -28,6 +29,7 @@ DEFAULT_WAIT_SECONDS = 60
 MAX_WAIT_SECONDS = 600
 DEFAULT_LOG_LINES = 100
 MAX_LOG_LINES = 100_000
+MAX_LABEL_FILTERS = 16
 LOG_FILTERS = ("tail", "since", "follow", "timestamps")
 STATES: tuple[str, ...] = get_args(AppState)
 BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
@@ -101,12 +103,21 @@ async def _waiting(request: web.Request) -> AsyncIterator[None]:
         raise KeyLost(str(error)) from error
 
 
-def states(values: list[str]) -> list[str]:
-    """Return the values of ``?state=``. Raises BadInput for one that is not a state of an app."""
-    for state in values:
+def labels(query: MultiMapping[str]) -> list[str]:
+    """Return the values of ``?label=``, each once. Raises BadInput for too many."""
+    found = list(dict.fromkeys(query.getall("label", [])))
+    if len(found) > MAX_LABEL_FILTERS:
+        raise BadInput(f"`label` is given {len(found)} times; at most {MAX_LABEL_FILTERS} may be")
+    return found
+
+
+def states(query: MultiMapping[str]) -> list[str]:
+    """Return the values of ``?state=``, each once. Raises BadInput for one that is no state."""
+    found = list(dict.fromkeys(query.getall("state", [])))
+    for state in found:
         if state not in STATES:
             raise BadInput(f"`state` is {state[:40]!a}; write one of {', '.join(STATES)}")
-    return values
+    return found
 
 
 def keep_data(request: web.Request) -> bool:

@@ -72,7 +72,7 @@ class AppsApi:
         one of the states.
         """
         query = bodies.query(request, LIST_FILTERS)
-        labels, states = query.getall("label", []), requests.states(query.getall("state", []))
+        labels, states = requests.labels(query), requests.states(query)
         client = caller(request)
 
         async def encoded() -> bytes:

@@ -63,11 +63,11 @@ class AppQueries:
         self, *, labels: Collection[str] = (), states: Collection[str] = ()
     ) -> list[AppView]:
         """List apps by name: those with all of the labels, in any of the states."""
-        containers = await self.containers()
+        containers, wanted = await self.containers(), frozenset(labels)
         found = [
             self._record(app, containers.get(app.container_id or ""))
             for app in self._context.repository.all()
-            if all(label in app.labels for label in labels)
+            if not wanted or wanted.issubset(app.labels)
         ]
         return [record for record in found if not states or record.state in states]
 

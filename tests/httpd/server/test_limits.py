@@ -5,6 +5,7 @@ import re
 from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.events import MAX_READERS
+from agent.api.requests import MAX_LABEL_FILTERS
 from agent.api.streams import MAX_STREAMS_PER_KEY
 from agent.apps.admission.room import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
 from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
@@ -111,6 +112,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         ],
         "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_OWN_EVENTS, MAX_FORMER_APPS],
         "filters of `GET /nodes`": [MAX_FILTERS],
+        "filters `label` of `GET /v1/apps`": [MAX_LABEL_FILTERS],
         "an agent's commands to the engine": [CommandKind.ENGINE.value, CommandKind.PROGRAM.value],
         "an agent's changes of apps": [MOST_OPERATIONS, share(MOST_OPERATIONS)],
         "restarts of unhealthy apps, and passwords that an agent sets later": [

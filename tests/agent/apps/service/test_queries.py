@@ -84,7 +84,12 @@ async def test_the_list_is_sorted_and_filtered_by_label_and_state(
     assert await names("?state=exited") == [second["name"]]
     assert await names("?state=exited&state=running") == [second["name"], first["name"]]
     assert await names("?label=tier:front&state=exited") == []
+    assert await names("?label=tier:front&label=tier:back") == []
+    assert await names("?label=tier:front" + "&label=tier:front" * 20) == [first["name"]]
     assert (await agent.ask("GET", "?color=red")).status == 400
+    many = "&".join(f"label=tier:{number}" for number in range(17))
+    refused = await agent.ask("GET", f"?{many}")
+    assert (refused.status, "at most 16" in refused.json["message"]) == (400, True)
 
 
 async def test_a_key_that_may_only_read_sees_the_names_in_env_and_no_values(
