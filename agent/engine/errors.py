@@ -35,6 +35,10 @@ class TooManyStreams(EngineUnavailable):
     """The agent's maximum of logs is under way."""
 
 
+class AnswerTooLong(EngineRefused):
+    """The answer of the engine is longer than the agent reads."""
+
+
 class ObjectNotFound(EngineRefused):
     """The engine knows no such container or volume."""
 
@@ -75,6 +79,10 @@ class InvalidParameter(EngineRefused):
 
 class EngineConflict(EngineRefused):
     """The present state of the container forbids it."""
+
+
+class ImageTooLarge(EngineConflict):
+    """What the engine tells of an image is longer than of any that fits."""
 
 
 class NameInUse(EngineConflict):

@@ -94,7 +94,7 @@ class Engine(Protocol):
         """Set other limits, in the running container too: percent of a core, and MiB."""
 
     async def image(self, reference: str) -> Image | None:
-        """Return an image of this host, None if it is not there."""
+        """Return an image of this host, None if it is not there; ImageTooLarge."""
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Pull an image, and call ``progress`` with the progress.
@@ -112,7 +112,7 @@ class Engine(Protocol):
         """Ask the server of an image whether it has it, without a pull; errors as of a pull."""
 
     async def images(self) -> list[ListedImage]:
-        """List the images of this host."""
+        """List the images of this host; AnswerTooLong."""
 
     async def image_events(self, reference: str, *, since: float) -> list[ImageEvent]:
         """Return what happened since a Unix time to a reference, or to the image that it names now.

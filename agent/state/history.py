@@ -37,7 +37,7 @@ INSERT INTO pulled_images VALUES (?, ?) ON CONFLICT (image_id) DO UPDATE SET tag
 ) AS BLOB)
 """
 _TAGS = msgspec.json.Decoder(frozenset[str])
-_IMAGES = msgspec.json.Decoder(dict[str, frozenset[str]])
+_IMAGES = msgspec.json.Decoder(dict[str, frozenset[str]] | None)
 
 
 class Revision(AppSpec, frozen=True, kw_only=True):
@@ -86,14 +86,15 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
         reference: What is pulled.
         began_at: A Unix time before the engine was asked for it.
         alive_at: The last Unix time at which the agent was still waiting for it.
-        images: The tags of the images that were on the host before, by the image's id.
+        images: The tags of the images that were on the host before, by the image's id; None if
+            that is not known.
 
     """
 
     reference: str
     began_at: float
     alive_at: float
-    images: Mapping[str, frozenset[str]]
+    images: Mapping[str, frozenset[str]] | None
 
 
 class _Stamp(msgspec.Struct):
@@ -137,8 +138,7 @@ def removal_statements(app: str) -> list[Statement]:
 
 def pull_begun_statement(pull: Pull) -> Statement:
     """Return the statement that writes a pull, in place of another of the same reference."""
-    images = msgspec.json.encode({image_id: sorted(tags) for image_id, tags in pull.images.items()})
-    row = (pull.reference, pull.began_at, pull.alive_at, images)
+    row = (pull.reference, pull.began_at, pull.alive_at, msgspec.json.encode(pull.images))
     return "REPLACE INTO pulls VALUES (?, ?, ?, ?)", row
 
 

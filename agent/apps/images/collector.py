@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 from agent.apps.context import AgentContext
 from agent.apps.images.images import AppImages
-from agent.engine.errors import EngineError
+from agent.engine.errors import AnswerTooLong, EngineError
 from agent.state.store import StoreError
 
 LOOK_SECONDS = 60.0
@@ -55,6 +55,8 @@ class ImageCollector:
     async def _logged(self, work: Awaitable[None]) -> None:
         try:
             await work
+        except AnswerTooLong as error:
+            self._log.warning("images not listed", reason=str(error))
         except (EngineError, StoreError) as error:
             self._log.debug("images not collected", reason=str(error))
         except Exception as error:  # it goes on with the next look

@@ -2,13 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from agent.apps.context import AgentContext
-from agent.engine.errors import EngineError, EngineRefused, PullTimeout
+from agent.engine.errors import (
+    AnswerTooLong,
+    EngineError,
+    EngineRefused,
+    ImageTooLarge,
+    PullTimeout,
+)
 from agent.engine.logins import full_reference
-from agent.engine.models import Image, ListedImage, PullProgress
+from agent.engine.models import Image, PullProgress
 from agent.state.history import Pull
 from agent.state.store import StoreError
 
@@ -27,7 +33,8 @@ class PulledImages:
 
     Each pull waits for its turn, and is written down before it is begun. After one that broke off,
     because it was cancelled or took too long, or the agent was killed, ``finish_broken_off``
-    finds out what it brought.
+    finds out what it brought. An image that is too large to be read is removed at once: many of
+    them would make the engine's list of all images too long.
     """
 
     def __init__(self, context: AgentContext) -> None:
@@ -45,7 +52,7 @@ class PulledImages:
     async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         await self._finish_former(reference)
         now = self._context.clock()
-        images = {image.id: image.tags for image in await self._context.engine.images()}
+        images = await self._images_here(reference)
         pull = Pull(reference=reference, began_at=now, alive_at=now, images=images)
         self._running[reference] = pull
         self._given_up_at.pop(reference, None)
@@ -58,6 +65,16 @@ class PulledImages:
             if self._running.get(reference) is pull:
                 del self._running[reference]
 
+    async def _images_here(self, reference: str) -> Mapping[str, frozenset[str]] | None:
+        """Return the tags of all images by their ids; None if they are too many to be listed."""
+        try:
+            return {image.id: image.tags for image in await self._context.engine.images()}
+        except AnswerTooLong as error:
+            self._context.log.warning(
+                "image is pulled, and not removed later", image=reference, reason=str(error)
+            )
+            return None
+
     async def _pull(self, pull: Pull, progress: Callable[[PullProgress], None]) -> None:
         try:
             await self._context.engine.pull(pull.reference, progress)
@@ -67,7 +84,22 @@ class PulledImages:
         except EngineRefused:
             await self._context.repository.pulls.end(pull, None, frozenset())
             raise
-        await self._end(pull, await self._context.engine.image(pull.reference))
+        await self._end(pull, await self._image(pull))
+
+    async def _image(self, pull: Pull) -> Image | None:
+        """Return the image that a reference leads to after its pull, if it can be read."""
+        try:
+            return await self._context.engine.image(pull.reference)
+        except ImageTooLarge:
+            # Before the pull it did not lead there: the pull would not have begun.
+            try:
+                await self._context.engine.remove_image(pull.reference)
+            except EngineRefused as error:
+                self._context.log.warning(
+                    "image too large, and not removed", image=pull.reference, reason=str(error)
+                )
+            await self._context.repository.pulls.end(pull, None, frozenset())
+            raise
 
     async def _renew(self, pull: Pull) -> None:
         while True:
@@ -78,7 +110,11 @@ class PulledImages:
     async def _end(self, pull: Pull, image: Image | None) -> None:
         """Write the end of a pull; note the image that it brought if it was not here before."""
         ours = self._context.repository.pulls.images
-        if image is None or (image.id in pull.images and image.id not in ours):
+        if (
+            image is None
+            or pull.images is None
+            or (image.id in pull.images and image.id not in ours)
+        ):
             await self._context.repository.pulls.end(pull, None, frozenset())
             return
         new = image.tags - pull.images.get(image.id, frozenset())
@@ -101,7 +137,10 @@ class PulledImages:
         pull = self._context.repository.pulls.begun.get(reference)
         if pull is None or reference in self._running:
             return
-        image = await self._context.engine.image(reference)
+        try:
+            image = await self._image(pull)
+        except ImageTooLarge:
+            return
         if image is not None and await self._was_carried_out(pull):
             await self._end(pull, image)
         elif self._context.clock() - pull.alive_at > LATE_SECONDS:
@@ -143,7 +182,7 @@ class ImageUse:
             if not self._needed[name]:
                 del self._needed[name]
 
-    def is_needed(self, image: ListedImage) -> bool:
+    def is_needed(self, image: Image) -> bool:
         """Return whether an image is kept, by its id or by any reference that leads to it."""
         names = (image.id, *image.tags, *image.digests)
         return any(full_reference(each) in self._needed for each in names)

@@ -11,7 +11,7 @@ from agent.apps.context import AgentContext
 from agent.apps.images.pulled import ImageUse
 from agent.engine.errors import EngineError, EngineRefused, ImageUnavailable
 from agent.engine.logins import digest_of
-from agent.engine.models import ListedImage
+from agent.engine.models import Image, ListedImage
 from agent.model import App
 from agent.state.history import RevisionImage
 
@@ -39,16 +39,21 @@ class UnneededImages:
             await self._remove_unless_needed(image_id, "unneeded")
 
     async def look(self) -> None:
-        """Remove what is not needed, and what the disk has no room for; note what is found."""
+        """Remove what is not needed, and what the disk has no room for; note what is found.
+
+        Raises:
+            AnswerTooLong: the images cannot be listed, and are removed all the same.
+
+        """
+        await self.remove()
+        if self._old_images():
+            await self.free((await self._context.engine.info()).data_root)
         pulled = set(self._context.repository.pulls.images)
         images = {image.id: image for image in await self._context.engine.images()}
         gone = pulled - images.keys()
         if gone:  # somebody else may pull them again, and they are not ours then
             await self._context.repository.pulls.forget(gone)
         await self._complete(images)
-        await self.remove()
-        if self._old_images():
-            await self.free((await self._context.engine.info()).data_root)
 
     async def free(self, root: str) -> None:
         """Remove images of old revisions, the oldest first, as long as the disk is too full.
@@ -79,7 +84,7 @@ class UnneededImages:
         """
         async with self._use.removal():
             # It may have become needed, or have been removed, since it was chosen.
-            image = {each.id: each for each in await self._context.engine.images()}.get(image_id)
+            image = await self._context.engine.image(image_id)
             if image is None or await self._is_needed(image, reason):
                 return
             try:
@@ -92,14 +97,14 @@ class UnneededImages:
                 self._context.log.info("image removed", image=image_id, reason=reason)
                 await self._context.repository.pulls.forget([image_id])
 
-    async def _is_needed(self, image: ListedImage, reason: Reason) -> bool:
+    async def _is_needed(self, image: Image, reason: Reason) -> bool:
         kept = {each.image_id for each in self._context.repository.revisions.all()}
         needed = self._context.repository.needed_images() | (kept if reason != "disk" else set())
         if self._use.is_needed(image) or image.id in needed:
             return True
         return any(each.image_id == image.id for each in await self._context.engine.containers())
 
-    async def _remove(self, image: ListedImage) -> bool:
+    async def _remove(self, image: Image) -> bool:
         tags = self._context.repository.pulls.images.get(image.id)
         if tags is None:
             return False

@@ -23,8 +23,8 @@ from agent.engine.api.translation import (
     within,
 )
 from agent.engine.errors import (
+    AnswerTooLong,
     EngineError,
-    EngineRefused,
     EngineTimeout,
     EngineTooOld,
     EngineUnavailable,
@@ -91,13 +91,16 @@ class EngineClient:
         *,
         query: Mapping[str, str] = NO_QUERY,
         seconds: float | None = None,
+        longest: int | None = None,
     ) -> T:
         """Return the result of ``read`` on the response's body.
 
         Callers that read the same at the same time, with the same time limit, share one request.
         ``seconds`` is its time limit, by default ``timeout_seconds``, from when it is sent.
+        ``longest`` is the limit of its bytes, by default ``longest_answer``.
 
         Raises:
+            AnswerTooLong: it has more bytes.
             EngineUnavailable: the engine cannot be reached, or does not answer in time.
             EngineError: it refused, or its response is malformed.
 
@@ -110,7 +113,7 @@ class EngineClient:
             async with within(limit):
                 versioned = f"/v{await self.api_version()}{target}"
                 async with self._response("GET", versioned) as response:
-                    body = await self._whole(response)
+                    body = await self._whole(response, longest)
             with well_formed():
                 return read(body)
 
@@ -260,13 +263,14 @@ class EngineClient:
             self.forget_version()
             raise from_library(error, socket_path=self._socket_path) from error
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _whole(self, response: aiohttp.ClientResponse, longest: int | None = None) -> bytes:
+        most = self._longest_answer if longest is None else longest
         chunks, size = list[bytes](), 0
         while chunk := await _chunk(response):
             chunks.append(chunk)
             size += len(chunk)
-            if size > self._longest_answer:
-                raise EngineRefused(f"{MALFORMED}: more than {self._longest_answer} bytes")
+            if size > most:
+                raise AnswerTooLong(f"{MALFORMED}: more than {most} bytes")
         return b"".join(chunks)
 
     def _open_session(self) -> aiohttp.ClientSession:

@@ -11,10 +11,12 @@ from agent.engine.api.client import EngineClient
 from agent.engine.api.streams import PullReport, lines
 from agent.engine.api.translation import from_pull
 from agent.engine.errors import (
+    AnswerTooLong,
     EngineError,
     EngineTimeout,
     EngineUnavailable,
     ImageServerUnavailable,
+    ImageTooLarge,
     ImageUnavailable,
     ObjectNotFound,
     PullTimeout,
@@ -22,6 +24,8 @@ from agent.engine.errors import (
 from agent.engine.logins import ImageRegistryLogin, login_header, pull_query
 from agent.engine.models import Image, ListedImage, PullProgress
 
+# The configuration of an image that fits has 64 KiB, and older engines tell it twice.
+LONGEST_IMAGE = 1 << 20
 LIST_TRIES = 10
 LIST_PAUSE_SECONDS = 0.1
 
@@ -46,23 +50,39 @@ class EngineImages:
         self._idle_seconds = idle_seconds
 
     async def get(self, reference: str) -> Image | None:
-        """Return an image of this host, None if it is not there."""
+        """Return an image of this host, None if it is not there; ImageTooLarge."""
         path = f"/images/{quote(reference, safe='/:@')}/json"
+        read = partial(decoding.image, reference=reference)
         try:
-            return await self._client.get(path, partial(decoding.image, reference=reference))
+            return await self._client.get(path, read, longest=LONGEST_IMAGE)
         except ImageUnavailable:
             return None
+        except AnswerTooLong as error:
+            raise ImageTooLarge(
+                f"the configuration of the image `{reference}` (LABEL, CMD, ENTRYPOINT, ENV and so"
+                f" on) takes more than {LONGEST_IMAGE} bytes; build it with less, and remove what"
+                " this host has of it with `docker rmi`"
+            ) from error
+
+    async def _listed(self) -> list[ListedImage]:
+        try:
+            return await self._client.get("/images/json", decoding.images)
+        except AnswerTooLong as error:
+            raise AnswerTooLong(
+                "the labels of all images on this host make the engine's list too long; remove"
+                " images that nobody needs with `docker rmi`"
+            ) from error
 
     async def list(self) -> list[ListedImage]:
-        """List the images of this host.
+        """List the images of this host; AnswerTooLong.
 
         With the containerd image store, the engine answers 404 if an image is removed meanwhile.
         """
         for _ in range(LIST_TRIES - 1):
             with suppress(ObjectNotFound, ImageUnavailable):
-                return await self._client.get("/images/json", decoding.images)
+                return await self._listed()
             await asyncio.sleep(LIST_PAUSE_SECONDS)
-        return await self._client.get("/images/json", decoding.images)
+        return await self._listed()
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Pull an image; ``progress`` is called with the progress."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from agent.engine.docker.images import LONGEST_IMAGE
 from agent.engine.logins import ImageRegistryLogin
 from tests.support.agent.containers import derived_image
 from tests.support.agent.image_registry import (
@@ -152,6 +153,28 @@ async def test_a_rebuild_pulls_what_is_new_and_an_image_without_it_stays_as_it_i
         assert "RELEASE=2" in container["Config"]["Env"]
     finally:
         docker_client.remove_image(f"{image}:latest", force=True)
+
+
+@pytest.mark.engines
+async def test_an_image_that_is_too_large_to_be_read_is_gone_after_its_pull(
+    agent: InProcessAgent,
+    image_server: ImageRegistry,
+    docker_client: docker.APIClient,
+    busybox_image: str,
+) -> None:
+    made = docker_client.create_container(busybox_image, labels={"a": "a" * LONGEST_IMAGE})
+    docker_client.commit(made["Id"], repository="rollcall-test-large", tag="latest")
+    docker_client.remove_container(made["Id"])
+    try:
+        image = image_server.push(docker_client, "rollcall-test-large", "team/large")
+    finally:
+        docker_client.remove_image("rollcall-test-large", force=True)
+
+    refused = await agent.ask("POST", "", {"name": agent.name(), "image": image})
+
+    assert refused.status == 409
+    assert f"the configuration of the image `{image}`" in refused.json["message"]
+    assert f"{image}:latest" not in tags(docker_client)
 
 
 @pytest.mark.engines

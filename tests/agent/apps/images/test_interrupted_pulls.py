@@ -104,6 +104,17 @@ async def test_an_image_whose_pull_broke_off_stays_for_an_app_that_is_created_wi
         await until_here(engine)
 
 
+async def test_an_image_that_is_too_large_goes_though_its_pull_broke_off(
+    tmp_path: Path, engine: PullingEngine
+) -> None:
+    broken_off = BrokenOffPull(tmp_path, engine)
+    await broken_off.write()
+    engine.too_large.add(ONE)
+    broken_off.bring(seconds_ago=300)
+    async with apps_of(tmp_path, engine):
+        await until_here(engine)
+
+
 LATER_EVENTS = {"pulled twice": "pull", "tagged": "tag", "loaded": "load"}
 
 

@@ -85,6 +85,25 @@ async def test_what_the_agent_did_not_pull_stays(
         assert await engine.image(IMAGE) is not None
 
 
+async def test_while_the_images_cannot_be_listed_others_are_pulled_and_those_known_go(
+    tmp_path: Path, engine: PullingEngine
+) -> None:
+    log = LogCapture()
+    async with apps_of(tmp_path, engine, log=log) as apps:
+        await create(apps)
+        engine.unlistable = True
+        await create(apps, TWO, "other")
+        await apps.delete("other", ASKER)
+        await apps.delete("web", ASKER)
+        # Nobody knows whether the second was here before.
+        await until_here(engine, "p2")
+
+    told = [each for each in log.entries if each["log_level"] == "warning"]
+    assert [(each["event"], each["image"]) for each in told] == [
+        ("image is pulled, and not removed later", TWO)
+    ]
+
+
 async def test_what_somebody_removed_and_pulled_again_is_theirs(
     tmp_path: Path, engine: PullingEngine
 ) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from agent.engine.api.client import LONGEST_ANSWER
 from agent.engine.docker.engine import DockerEngine
-from agent.engine.docker.images import LIST_TRIES
-from agent.engine.errors import EngineError
+from agent.engine.docker.images import LIST_TRIES, LONGEST_IMAGE
+from agent.engine.errors import AnswerTooLong, EngineError, ImageTooLarge
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi
 
 IMAGE = {"Id": "sha256:1", "RepoTags": ["shop:1"], "RepoDigests": []}
@@ -29,4 +30,23 @@ async def test_a_list_of_images_that_never_comes_is_an_error(
     fake.respond("GET /images/json", *[(404, GONE[0])] * (LIST_TRIES + 1))
 
     with pytest.raises(EngineError, match="content digest"):
+        await engine.images()
+
+
+async def test_an_image_that_is_too_large_is_not_read_to_its_end(
+    engine: DockerEngine, fake: FakeDockerApi
+) -> None:
+    labels = {"a": "a" * LONGEST_IMAGE}
+    fake.respond("GET /images/shop:1/json", (200, {**IMAGE, "Config": {"Labels": labels}}))
+
+    with pytest.raises(ImageTooLarge, match="takes more than 1048576 bytes; build it with less"):
+        await engine.image("shop:1")
+
+
+async def test_a_list_of_images_that_is_too_long_is_told_with_what_helps(
+    engine: DockerEngine, fake: FakeDockerApi
+) -> None:
+    fake.respond("GET /images/json", (200, "x" * LONGEST_ANSWER))
+
+    with pytest.raises(AnswerTooLong, match="docker rmi"):
         await engine.images()

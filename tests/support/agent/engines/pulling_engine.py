@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent.engine.errors import EngineConflict, ImageNotFound
-from agent.engine.models import EngineInfo, Image, ImageEvent, PullProgress
+from agent.engine.errors import AnswerTooLong, EngineConflict, ImageNotFound, ImageTooLarge
+from agent.engine.models import EngineInfo, Image, ImageEvent, ListedImage, PullProgress
 from tests.support.agent.engines.fake_engine import FakeEngine, fake_image
 from tests.support.agent.engines.fake_state import FakeEngineState
 
@@ -19,7 +19,8 @@ class PullingEngine(FakeEngine):
     """An engine; ``served`` are the images of the server, by tag, which knows them by digest too.
 
     ``full_tags`` are the tags that the engine gives where a reference is written otherwise.
-    ``stuck`` are the ids of images that the engine fails to remove. The disk is that of
+    ``stuck`` are the ids of images that the engine fails to remove, ``too_large`` the references of
+    those that cannot be read; ``unlistable`` images make the list too long. The disk is that of
     ``data_root``; by default it cannot be measured.
     """
 
@@ -30,10 +31,22 @@ class PullingEngine(FakeEngine):
         self.pulls = list[str]()
         self.full_tags = dict[str, str]()
         self.stuck = set[str]()
+        self.too_large = set[str]()
+        self.unlistable = False
         self.data_root = "/nowhere"
 
     async def info(self) -> EngineInfo:
         return replace(await super().info(), data_root=self.data_root)
+
+    async def image(self, reference: str) -> Image | None:
+        if reference in self.too_large and reference in self._images:
+            raise ImageTooLarge(reference)
+        return await super().image(reference)
+
+    async def images(self) -> list[ListedImage]:
+        if self.unlistable:
+            raise AnswerTooLong("the list is too long")
+        return await super().images()
 
     def serve(self, tags: Mapping[str, str]) -> None:
         """Give tags at the server to images, by their ids."""
@@ -76,7 +89,7 @@ class PullingEngine(FakeEngine):
         self._images |= dict.fromkeys(names, moved)
 
     async def remove_image(self, reference: str) -> None:
-        image = await self.image(reference)
+        image = await super().image(reference)
         if image is not None and image.id in self.stuck:
             raise EngineConflict("the image cannot be removed")
         if image is not None and reference == image.id and len(image.tags) > 1:
