@@ -57,9 +57,7 @@ class _Heartbeats:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
         # The answer to a large body is large as well, and the handler sends it in pieces.
-        if len(body) > MAX_BYTES_AT_ONCE:
-            return None
-        if nodes.writes.unavailable_error is not None:
+        if len(body) > MAX_BYTES_AT_ONCE or nodes.writes.unavailable_error is not None:
             return None
         if peer.names is not None and hostname not in peer.names:
             return None
@@ -68,6 +66,8 @@ class _Heartbeats:
         unchanged = nodes.heartbeats.accept_unchanged(hostname, digest, source)
         if unchanged is not None:
             return LaneResponse(unchanged)
+        if not nodes.writes.is_up_to_date:
+            return None
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow

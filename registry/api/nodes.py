@@ -31,6 +31,7 @@ from registry.api.queries import (
 )
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers
 from registry.api.watch import View, Watch
+from registry.errors import StoreUnavailable
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import Entry, body_digest
@@ -129,12 +130,17 @@ class NodesApi:
     ) -> bytes:
         """Accept a heartbeat that cannot be answered at once; return the answer."""
         heartbeats = self._nodes.heartbeats
+        is_large = len(body) > MAX_BYTES_AT_ONCE
         with heartbeats.limits.room_for(body):
-            response = await heartbeats.accept_unchanged_later(hostname, digest, source)
+            try:
+                response = await heartbeats.accept_unchanged_later(hostname, digest, source)
+            except StoreUnavailable:
+                if not is_large:
+                    heartbeats.note_alive(hostname, self._decode(body))
+                raise
             if response is not None:
                 return response
             heartbeats.take_bytes(hostname, body)
-            is_large = len(body) > MAX_BYTES_AT_ONCE
             heartbeat = await self._decoded(body, is_large=is_large)
             return await heartbeats.accept_durably(
                 hostname, heartbeat, digest, source, operator=operator, is_large=is_large

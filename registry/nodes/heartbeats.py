@@ -102,19 +102,25 @@ class Heartbeats:
     async def accept_unchanged_later(
         self, hostname: str, digest: bytes, source: Source
     ) -> bytes | None:
-        """Accept an unchanged heartbeat while changes by other registries may be missing.
+        """Accept an unchanged heartbeat once all changes by other registries are known.
 
-        Return the answer once these are known. Return None at once if the heartbeat is a different
-        one, and later if another registry has changed the node: then it is for `accept_durably`.
+        Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
+        for `accept_durably`: until these changes are known, nobody can tell whether it may be
+        rejected for good.
 
         Raises StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
-        known = self._unchanged(hostname, digest, source)
-        if known is None or self._writes.is_up_to_date:
+        if self._writes.is_up_to_date:
             return None
-        self._applied.report(known)  # it is alive, also if the store is out of reach
-        await self._catch_up()
+        known = self._unchanged(hostname, digest, source)
+        if known is not None:
+            self._applied.report(known)  # it is alive, also if the store is out of reach
+        try:
+            await self._writes.catch_up()
+        except StoreUnavailable:
+            self.counts.store_failures += 1
+            raise
         known = self._unchanged(hostname, digest, source)
         return None if known is None else self._confirmation(known)
 
@@ -152,7 +158,7 @@ class Heartbeats:
     ) -> bytes:
         """Accept a heartbeat; return the answer once all that it changes is durable.
 
-        A large one is encoded in a thread.
+        It is for those that `accept_unchanged_later` leaves. A large one is encoded in a thread.
 
         Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
         CapacityReached, which are counted.
@@ -174,7 +180,7 @@ class Heartbeats:
     def accept(
         self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source, *, operator: bool
     ) -> HeartbeatResult:
-        """Accept a heartbeat, and hand to the store what it changes.
+        """Accept a heartbeat, and hand to the store what it changes; `is_up_to_date` must be true.
 
         An operator may leave out the identity of a host that has one. If this raises an error, the
         heartbeat has changed nothing, unless it is StoreUnavailable, ChangesTooFast or
@@ -209,7 +215,7 @@ class Heartbeats:
             digest=digest,
         )
 
-    def _accept(self, received: _Received, *, is_up_to_date: bool = False) -> HeartbeatResult:
+    def _accept(self, received: _Received) -> HeartbeatResult:
         writes, entry = self._writes, received.entry
         if writes.unavailable_error is not None:
             writes.require_loaded()
@@ -218,13 +224,9 @@ class Heartbeats:
         if known is not None:
             self._check_identity(known, received)
         if known is not None and known.head == entry.head and hostname not in writes.pending:
-            if is_up_to_date or writes.is_up_to_date:
-                known.digest = entry.digest
-                self._applied.move(known, entry.address, received.source)
-                return HeartbeatResult(self._confirmation(known))
-            self._applied.report(known)  # it is alive, also if the store is out of reach
-            accepted = asyncio.ensure_future(self._accept_later(received))
-            return HeartbeatResult(b"[%b]" % entry.encoded(), accepted)
+            known.digest = entry.digest
+            self._applied.move(known, entry.address, received.source)
+            return HeartbeatResult(self._confirmation(known))
         reservation = self._reserve(received)
         durable = writes.put(
             entry,
@@ -232,22 +234,6 @@ class Heartbeats:
             partial(self._refusal, received, reservation),
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
-
-    async def _accept_later(self, received: _Received) -> None:
-        """Accept a heartbeat that changes nothing here, once all changes by others are known."""
-        await self._catch_up()
-        with self._counted():
-            result = self._accept(received, is_up_to_date=True)
-        if result.durable is not None:
-            await result.durable
-
-    async def _catch_up(self) -> None:
-        """Wait until all changes by others are known. Raises StoreUnavailable, counted."""
-        try:
-            await self._writes.catch_up()
-        except StoreUnavailable:
-            self.counts.store_failures += 1
-            raise
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -277,14 +263,14 @@ class Heartbeats:
         try:
             return self.limits.reserve(received.entry, stored, received.targets)
         except (ChangesTooFast, CapacityReached):
-            self._note_alive(received)
+            self.note_alive(received.entry.hostname, received.heartbeat)
             raise
 
-    def _note_alive(self, received: _Received) -> None:
+    def note_alive(self, hostname: str, heartbeat: Heartbeat) -> None:
         """Record that a known host reports, though its change is rejected."""
-        stored = self._directory.entries.get(received.entry.hostname)
+        stored = self._directory.entries.get(hostname)
         # Another host may take the name of a stale one, which is not alive by that.
-        if stored is not None and stored.agent_id() == received.heartbeat.kv.get(AGENT_ID):
+        if stored is not None and stored.agent_id() == heartbeat.kv.get(AGENT_ID):
             self._applied.report(stored)
 
     def _on_put(
@@ -296,7 +282,9 @@ class Heartbeats:
             self.counts.unchanged += not changed
             return
         if not isinstance(error, CloneRefused):
-            self._note_alive(received)
-        self.counts.store_failures += isinstance(error, StoreUnavailable)
+            self.note_alive(received.entry.hostname, received.heartbeat)
+        if isinstance(error, StoreUnavailable):
+            self.counts.store_failures += 1
+            self.limits.give_back_change(received.entry.hostname)
         if isinstance(error, COUNTED_REFUSALS):
             self.counts.refused[type(error)] += 1

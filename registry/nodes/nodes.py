@@ -195,6 +195,8 @@ class Nodes:
         Raises NodeNotFound, IdentityMismatch, NodeFresh, StoreUnavailable, NotLoaded.
         """
         self.writes.require_loaded()
+        if not self.writes.is_up_to_date:
+            await self.writes.catch_up()
         if hostname in self.writes.pending:
             known = self.writes.pending[hostname]
         else:

@@ -50,6 +50,11 @@ class RateLimit:
         self._full_at.move_to_end(hostname)
         return 0.0
 
+    def give_back(self, hostname: str) -> None:
+        """Put back 1 that was taken."""
+        if hostname in self._full_at:
+            self._full_at[hostname] -= MINUTE / self.per_minute
+
     def _drop_full(self, now: float) -> None:
         """Drop up to two full buckets, so that each call drops more than it adds."""
         for _ in range(2):
@@ -65,7 +70,8 @@ class Limits:
     A node may change `changes_per_minute` times a minute, in bursts of that size. Of bodies over
     MAX_BYTES_AT_ONCE, a host may send that many times the largest body. A body with the same bytes
     as its last one does not count. A rejected heartbeat counts as well, so that it is not cheaper
-    for its sender than an accepted one. 0 is no limit.
+    for its sender than an accepted one; a change that fails in the store does not, since the host
+    is to send it again. 0 is no limit.
     """
 
     def __init__(
@@ -147,6 +153,10 @@ class Limits:
                 " (nodes.changes_per_minute); heartbeats that change nothing are accepted",
                 retry_after_seconds=math.ceil(seconds),
             )
+
+    def give_back_change(self, hostname: str) -> None:
+        """Count a change of a node no longer."""
+        self._changes.give_back(hostname)
 
     def count_change(self, hostname: str) -> None:
         """Count a change that another registry accepted, however often the node changes."""

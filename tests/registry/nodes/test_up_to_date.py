@@ -1,11 +1,12 @@
 """A heartbeat is answered from memory only while the memory is known to be up to date."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from config.registry import NodesSettings
-from registry.errors import StoreUnreachable
+from registry.errors import StoreFull, StoreUnreachable
 from registry.store.protocol import Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 
@@ -85,13 +86,64 @@ async def test_a_heartbeat_that_waited_is_put_if_the_node_was_changed_meanwhile(
         assert (await registry.ask("GET", "/nodes/a")).json()[0]["labels"] == ["ours"]
 
 
-async def test_a_host_that_cannot_be_put_is_alive_all_the_same() -> None:
+@pytest.mark.parametrize("lane", [True, False])
+@pytest.mark.parametrize(
+    ("method", "labels", "kv", "query", "judged"),
+    [
+        pytest.param("POST", ["ours"], {"agent.id": "second"}, "", 409, id="another host"),
+        pytest.param("POST", ["ours"], FIRST | {"agent.instance": "1"}, "", 409, id="a clone"),
+        pytest.param("POST", ["changed"], FIRST, "", 429, id="too many changes"),
+        pytest.param("POST", ["x" * 1000] * 1000, FIRST, "", 429, id="too many bytes"),
+        pytest.param("DELETE", (), {}, "?agent_id=second", 409, id="deletion by another host"),
+        pytest.param("DELETE", (), {}, "?stale=true", 409, id="deletion of a fresh host"),
+        pytest.param("DELETE", (), {}, "b", 404, id="deletion of an unknown host"),
+    ],
+)
+async def test_nothing_is_rejected_for_good_by_what_may_be_out_of_date(
+    *,
+    lane: bool,
+    method: str,
+    labels: Sequence[str],
+    kv: Mapping[str, str],
+    query: str,
+    judged: int,
+) -> None:
+    limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=2)
+    path, body = f"/nodes/a{query}", {"labels": list(labels), "kv": dict(kv)}
+    async with in_process_registry(limits=limits, lane=lane) as registry:
+        for instance in ("1", "2"):
+            await registry.post("a", ["ours"], FIRST | {"agent.instance": instance})
+        registry.store.is_up_to_date = False
+        registry.store.failure = StoreUnreachable("the servers are away")
+
+        for _ in range(3):
+            assert (await registry.ask(method, path, json=body)).status == 503
+
+        registry.store.failure = None
+        assert (await registry.ask(method, path, json=body)).status == judged
+        assert (await registry.counts())["rate"] == (judged == 429)
+
+
+async def test_a_change_that_fails_in_the_store_is_not_counted() -> None:
+    limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=2)
+    async with in_process_registry(limits=limits) as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.failure = StoreFull("no room")
+        for _ in range(3):
+            assert (await registry.post("a", ["changed"], FIRST)).status == 507
+        registry.store.failure = None
+        assert (await registry.post("a", ["changed"], FIRST)).status == 200
+        assert (await registry.post("a", ["again"], FIRST)).status == 429
+
+
+@pytest.mark.parametrize("label", ["ours", "changed"])
+async def test_a_host_that_cannot_be_put_is_alive_all_the_same(label: str) -> None:
     async with in_process_registry() as registry:
         await registry.post("a", ["ours"], FIRST)
         registry.store.is_up_to_date = False
         registry.store.failure = StoreUnreachable("the servers are away")
         registry.clock.pass_seconds(60)
-        assert (await registry.post("a", ["ours"], FIRST)).status == 503
+        assert (await registry.post("a", [label], FIRST)).status == 503
         registry.clock.pass_seconds(60)
 
         assert registry.components.nodes.state_counts() == (1, 0)
