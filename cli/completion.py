@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from io import StringIO
 
 import click
 
@@ -56,7 +57,8 @@ def _session(name: str | None) -> Session:
     if command is not None and not environment.get(VARIABLE):
         environment[VARIABLE] = key_printed_by(command, seconds=SECONDS, may_ask=False)
     import_aiohttp()  # the time limit is that of an answer
-    process = ProcessIO(environment, sys.stdout, sys.stderr)
+    # Notes would stand amid what is typed.
+    process = ProcessIO(environment, sys.stdout, StringIO())
     return Session(GlobalOptions(process, name, Format.TABLE, SECONDS))
 
 

@@ -96,7 +96,7 @@ async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:
     seen: dict[tuple[str, str], str] = {}
     for app in apps:
         try:
-            nodes = await selected(session, app.hosts)
+            nodes = await selected(session, app.hosts, to_change=True)
         except CommandError as error:
             if error.status != FAILED:
                 raise

@@ -70,11 +70,12 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 async def selected(
-    session: Session, choice: HostChoice, *, address: bool = False
+    session: Session, choice: HostChoice, *, address: bool = False, to_change: bool = False
 ) -> list[AddressedNode]:
     """Return the nodes that are selected, with their addresses if these are asked for.
 
     Raises:
+        NotReached: they are to be changed or compared, and the registry does not know all of them.
         NotKnown: the registry knows no node of a name, or it does not pass the filters.
         LabelUnknown: no node has one of the labels.
 
@@ -96,6 +97,12 @@ async def selected(
             found = [node for node in asked if node is not None]
         else:
             found = await registry.nodes(**filters, address=address)
+            if to_change and not names and session.gaps.warming:
+                raise NotReached(
+                    "a change of a part of the hosts would pass for one of all: name the hosts, or"
+                    f" try again in {session.gaps.warming} s",
+                    hint="rollcall doctor",
+                )
         if not found:
             await require_labels(registry, choice.labels)
         known = {node.hostname: node for node in found}

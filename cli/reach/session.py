@@ -23,6 +23,7 @@ from cli.reach.keys import (
 from cli.reach.names import node_not_known
 from cli.reach.trust import agent_address, checked_registry
 from registry.client.errors import NotFound
+from registry.client.models import Gaps
 from registry.client.tls import ClientTls
 from registry.message import HostnameInvalid, Node, normalise_hostname
 
@@ -61,7 +62,8 @@ class KeyRefused(AgentRefused):
 class Session:
     """The settings of one run of the command. The key is read once, when it is first needed.
 
-    ``wanted`` is the context that was given, None if none was.
+    ``wanted`` is the context that was given, None if none was. ``gaps`` is what answers of the
+    registry lack.
     """
 
     def __init__(self, options: GlobalOptions) -> None:
@@ -70,6 +72,7 @@ class Session:
         self.output = Output(options.form, options.process)
         self.timeout_seconds = options.timeout_seconds
         self.wanted = options.context
+        self.gaps = Gaps()
         self._key_read: tuple[Context, str] | None = None
 
     @property
@@ -109,7 +112,22 @@ class Session:
             ),
             user_agent="rollcall",
         ) as client:
+            client.on_gaps = self._tell_gaps
             yield client
+
+    def _tell_gaps(self, gaps: Gaps) -> None:
+        """Tell people once what answers of the registry lack."""
+        told, self.gaps = self.gaps, Gaps(*map(max, self.gaps, gaps))
+        if gaps.warming and not told.warming:
+            self.output.note(
+                f"the registry warms up for {gaps.warming} s more: hosts that have not reported to"
+                " it yet are missing"
+            )
+        if gaps.store_age and not told.store_age:
+            self.output.note(
+                f"the registry has not reached its store for {gaps.store_age} s: what happened"
+                " since is missing, and no host becomes stale"
+            )
 
     @asynccontextmanager
     async def agent(self, node: Node) -> AsyncIterator["AgentClient"]:

@@ -41,7 +41,7 @@ async def hosts_with(
             has it, or one that is named has not.
 
     """
-    chosen: Sequence[Node] = await selected(session, choice)
+    chosen: Sequence[Node] = await selected(session, choice, to_change=True)
     if fresh:
         chosen = await _fresh(session, chosen)
         if not chosen:

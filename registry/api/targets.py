@@ -73,7 +73,7 @@ class TargetsApi:
         hostname = normalise_hostname(request.match_info["hostname"])
         entry = await self._queries.entry(hostname)
         async with self._answers.reading(request, expected=_explanation_of(entry)) as reader:
-            explained = await self._index.explain_all(entry, now=self._queries.now())
+            explained = await self._index.explain_all(entry, age=self._queries.seconds_since(entry))
             return await self._answers.respond_whole(request, reader, explained)
 
     async def targets(self, request: web.Request) -> web.StreamResponse:

@@ -29,6 +29,7 @@ from registry.client.models import (
     ADDRESS,
     AddressedNode,
     ExplainedNode,
+    Gaps,
     Service,
     Status,
     filter_parameters,
@@ -42,6 +43,9 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 500
+# What a registry adds to its answers, in seconds.
+WARMING, STORE_AGE = "Rollcall-Warming", "Rollcall-Store-Age"
+LISTS = ("/nodes", "/services")
 
 T = TypeVar("T")
 N = TypeVar("N", bound=Node)
@@ -65,6 +69,10 @@ class RegistryClient(DaemonClient):
     """A client of one registry, over one kept connection; an asynchronous context manager.
 
     ``timeouts`` bound each request. Each method raises a ``RegistryError``.
+
+    Attributes:
+        on_gaps: called with what an answer lacks, before it is returned.
+
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class RegistryClient(DaemonClient):
         self._timeout_seconds, self._head_seconds = timeouts
         self._user_agent = user_agent
         self._connected = False
+        self.on_gaps: Callable[[Gaps], None] = _ignored
 
     async def disconnect(self) -> None:
         """Close the kept connection, if there is one; the next request makes another."""
@@ -161,6 +170,8 @@ class RegistryClient(DaemonClient):
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 async with self._open("GET", path, list(query), None, sent) as response:
                     await _require_ok(response)
+                    # A watch tells of the warm-up itself.
+                    self.on_gaps(_gaps(response.headers)._replace(warming=0))
                     limit.reschedule(None)
                     yield response
         except FAILURES as error:
@@ -224,6 +235,8 @@ class RegistryClient(DaemonClient):
             self._connected = True
             self._clock_offset = clock_offset(response.headers)
             await _require_ok(response)
+            gaps = _gaps(response.headers)
+            self.on_gaps(gaps if path in LISTS else gaps._replace(warming=0))
             return await _read(response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES)
 
     @asynccontextmanager
@@ -264,6 +277,18 @@ class RegistryClient(DaemonClient):
             headers={"User-Agent": self._user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
         )
+
+
+def _ignored(_gaps: Gaps) -> None:
+    """Do nothing."""
+
+
+def _gaps(headers: Mapping[str, str]) -> Gaps:
+    return Gaps(*(_count(headers.get(name, "")) for name in (WARMING, STORE_AGE)))
+
+
+def _count(text: str) -> int:
+    return int(text[:9]) if text.isascii() and text.isdigit() else 0
 
 
 def _node_path(hostname: str) -> str:

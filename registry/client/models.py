@@ -1,7 +1,7 @@
 """What the registry answers to those who look at it. Fields of later versions are passed over."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,17 @@ from registry.message import Node
 ADDRESS = "address", "true"
 Query = list[tuple[str, str]]
 NodeEventKind = Literal["reset", "node", "gone", "stale", "fresh", "listed"]
+
+
+class Gaps(NamedTuple):
+    """What an answer may lack, in seconds; 0 for nothing.
+
+    Hosts that have not reported yet, while the registry still warms up for ``warming``; and what
+    happened in the last ``store_age``, for which it does not reach its store.
+    """
+
+    warming: int = 0
+    store_age: int = 0
 
 
 class AddressedNode(Node, frozen=True, kw_only=True, omit_defaults=True):

@@ -33,9 +33,12 @@ class NodeQueries:
         self._searching_until = math.inf
         self._listings = SharedWork[Selection, Listing]()
 
-    def now(self) -> float:
-        """Return the monotonic time by which nodes age."""
-        return self._monotonic()
+    def seconds_since(self, entry: Entry) -> float:
+        """Return how long ago a node was last seen, with the time for which the store is away.
+
+        That time makes no node stale: the clock by which nodes age stands still meanwhile.
+        """
+        return max(0.0, self._monotonic() - entry.heard) + self._nodes.health.age
 
     async def prepare_search(self) -> None:
         """Make what searches look at, so that the first one after a start is quick, too.

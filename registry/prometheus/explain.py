@@ -113,11 +113,11 @@ class ExplainedService(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[LeftOut]
 
 
-def explain_all(entry: Entry, *, now: float, target_options: TargetOptions) -> Steps[bytes]:
-    """Return how each label of a node is used for all its services, as JSON; `now` is monotonic.
+def explain_all(entry: Entry, *, age: float, target_options: TargetOptions) -> Steps[bytes]:
+    """Return how each label of a node is used for all its services, as JSON.
 
-    The labels of targets are shown as long as they take no more than 1 MiB together: a node may
-    have thousands of targets in a group with thousands of labels.
+    It was last seen `age` seconds ago. The labels of targets are shown as long as they take no more
+    than 1 MiB together: a node may have thousands of targets in a group with thousands of labels.
     """
     budget = _Budget(MAX_REPEATED)
     services: list[tuple[str, bytes]] = []
@@ -132,7 +132,7 @@ def explain_all(entry: Entry, *, now: float, target_options: TargetOptions) -> S
         "hostname": entry.hostname,
         "address": entry.address,
         "stale": entry.is_stale,
-        "age_seconds": round(max(0.0, now - entry.heard), 1),
+        "age_seconds": round(age, 1),
         "warnings": (yield from _warnings(entry.node().labels)),
     }
     encoded = b",".join(service for _, service in sorted(services))

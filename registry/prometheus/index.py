@@ -83,12 +83,12 @@ class TargetIndex:
         steps = explain(entry, service=service, target_options=self._target_options)
         return await self._slices.result(steps)
 
-    async def explain_all(self, entry: Entry, *, now: float) -> bytes:
+    async def explain_all(self, entry: Entry, *, age: float) -> bytes:
         """Return how each label of a node is used for all its services, as JSON.
 
-        `now` is the monotonic time.
+        It was last seen `age` seconds ago.
         """
-        steps = explain_all(entry, now=now, target_options=self._target_options)
+        steps = explain_all(entry, age=age, target_options=self._target_options)
         return await self._slices.result(steps)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:

@@ -3,7 +3,7 @@
 import { h, show, visible } from "./dom.js";
 import { AnswerError, AwayError, get } from "./http.js";
 import { key, login, logout } from "./session.js";
-import { timeOfDay } from "./times.js";
+import { clockTime, timeOfDay } from "./times.js";
 
 const REFRESH_MS = 3000;
 // After so long without an answer, the page says so.
@@ -77,9 +77,11 @@ export class Page {
     if (this.#view === null) return;
     const running = new AbortController();
     this.#running = running;
+    let gaps = null;
     const ask = async (path) => {
       const answer = await get(path, { signal: running.signal });
       if (!running.signal.aborted) this.#expectAnswer();
+      gaps ??= gapsOf(answer.headers);
       return answer;
     };
     if (this.#silence === null) this.#expectAnswer();
@@ -88,7 +90,7 @@ export class Page {
       await this.#learnAccess(ask);
       await this.#view?.refresh(ask, this.#access);
       if (running.signal.aborted) return;
-      this.#state("live", "Live");
+      this.#state(...(gaps ?? ["live", "Live"]));
       this.#awaySince = null;
     } catch (error) {
       if (running.signal.aborted) return;
@@ -187,6 +189,13 @@ export class Page {
       h("button", { type: "submit" }, "Log in")));
     field.focus();
   }
+}
+
+// What the answers of a registry lack; null for nothing.
+function gapsOf(headers) {
+  const age = Number(headers.get("Rollcall-Store-Age"));
+  if (age) return ["away", `The registry has not reached its store since ${clockTime(Date.now() / 1000 - age)}. What happened since is not shown, and no host becomes stale.`];
+  return headers.has("Rollcall-Warming") ? ["live", "Live, but the registry warms up: hosts that have not reported to it yet are missing."] : null;
 }
 
 function focusSearch(event) {

@@ -166,6 +166,7 @@ def says_how_old_it_is(registry: Daemon) -> None:
     """Look at what a registry answers while the servers have no quorum."""
     assert int(registry.ask("GET", "/nodes").headers["Rollcall-Store-Age"]) > STALE_SECONDS
     assert "Rollcall-Store-Age" in registry.ask("GET", "/prometheus/web").headers
+    assert registry.ask("GET", f"/nodes/{HOSTS[0]}/explain").json()["age_seconds"] > STALE_SECONDS
     refused = registry.ask("POST", "/nodes/new", json={"labels": [], "kv": {}})
     assert refused.status_code == 503
     assert int(refused.headers["Retry-After"]) > 0

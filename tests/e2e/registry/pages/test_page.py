@@ -256,6 +256,27 @@ def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock
     assert serious_findings(page) == []
 
 
+def test_each_view_says_that_hosts_may_be_missing_or_that_the_store_is_away(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry(nodes={"warm_up_seconds": 300})
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+
+    def old(route: Route) -> None:
+        answered = route.fetch()
+        route.fulfill(response=answered, headers={**answered.headers, "Rollcall-Store-Age": "61"})
+
+    def each_view_says(text: str) -> None:
+        for view in ("#/services", "#/host/web-1", "#/hosts"):
+            go(page, view)
+            expect(page.locator("#connection")).to_contain_text(text)
+
+    each_view_says("Live, but the registry warms up: hosts that have not reported to it yet")
+    page.route(re.compile("/(nodes|services)"), old)
+    each_view_says("The registry has not reached its store since")
+
+
 def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     daemons: Daemons, tabs: Tabs
 ) -> None:
