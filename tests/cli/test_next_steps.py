@@ -223,6 +223,5 @@ async def test_a_step_is_whole_on_a_narrow_terminal(
     doctor = await asyncio.to_thread(at_terminal, rollcall, "doctor")
     unknown = await asyncio.to_thread(at_terminal, rollcall, "app", "show", f"{host}/{name}s")
 
-    for step in ("show", "logs"):
-        assert f"  next: rollcall app {step} {host}/{name}\r\n" in doctor[1]
+    assert f"  next: rollcall why {host}/{name}\r\n" in doctor[1]
     assert f"  next: rollcall app show {host}/{name}\r\n" in unknown[1]
