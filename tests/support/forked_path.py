@@ -32,7 +32,8 @@ server.connect({address!r})
 started = repr((sys.argv, dict(os.environ), os.getcwd(), umask))
 socket.send_fds(server, [started.encode()], [0, 1, 2])
 for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-    if signal.getsignal(each) is not signal.SIG_IGN:
+    # A daemon heeds SIGHUP under nohup, too; a job in the background of a shell ignores SIGINT.
+    if each != signal.SIGINT or signal.getsignal(each) is not signal.SIG_IGN:
         signal.signal(each, lambda number, _: server.send(b"%d" % number))
 status = int(server.recv(16))
 if status < 0:
