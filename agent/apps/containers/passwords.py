@@ -59,17 +59,21 @@ def check_password(password: str, *, min_length: int) -> None:
         raise InvalidPassword("a password holds no control characters")
 
 
-async def hash_password(password: str) -> str:
-    """Hash a password with SHA-512 crypt, in a thread: that takes some 70 ms."""
-    hasher = sha512_crypt.using(rounds=ROUNDS)
-    return str(await asyncio.to_thread(hasher.hash, password))
-
-
 class Passwords:
     """Sets and reads the password hash of the user in a container."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
+        self._hashing = asyncio.Lock()
+
+    async def hash(self, password: str) -> str:
+        """Hash a password with SHA-512 crypt, in a thread: that takes some 70 ms.
+
+        One at a time: each thread would take the interpreter from the event loop for as long.
+        """
+        hasher = sha512_crypt.using(rounds=ROUNDS)
+        async with self._hashing:
+            return str(await asyncio.to_thread(hasher.hash, password))
 
     def user(self, container: Container) -> str:
         """Return the user whose password it is."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from agent.apps.containers.passwords import check_password, hash_password
+from agent.apps.containers.passwords import check_password
 from agent.apps.errors import AppNotRunning, NoSuchUser
 from agent.apps.host import Host
 from agent.apps.runner.job import Job
@@ -31,7 +31,7 @@ async def set_password(host: Host, job: Job, password: str) -> None:
         await host.passwords.check_settable(container)
     target = msgspec.structs.replace(
         app,
-        password=await hash_password(password),
+        password=await host.passwords.hash(password),
         password_pending=not running,
         # It was the reason for which the earlier one is pending.
         message=None if app.password_pending else app.message,
