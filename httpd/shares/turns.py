@@ -20,9 +20,12 @@ class Turns:
         self._free_by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Take a place for a key while the context is open, once there is one."""
-        free_for_key = self._free_by_key.setdefault(key, asyncio.Semaphore(self._share))
+    async def turn(self, key: str, *, most: int | None = None) -> AsyncIterator[None]:
+        """Take a place for a key while the context is open, once there is one.
+
+        ``most`` is the share of this key, by default that of any.
+        """
+        free_for_key = self._free_by_key.setdefault(key, asyncio.Semaphore(most or self._share))
         async with free_for_key, self._free:
             yield
 

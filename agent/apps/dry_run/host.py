@@ -28,7 +28,7 @@ from agent.apps.runner.job import Job
 from agent.apps.runner.runner import cancelled
 from agent.engine.models import Container, Image, PullProgress
 from agent.journal import CreateEntry, ReplaceEntry
-from agent.model import App, HealthCheck, PullPolicy
+from agent.model import App, HealthCheck
 from agent.state.events import Event
 from agent.state.history import Revision
 from agent.state.store import Store
@@ -158,22 +158,14 @@ class DryImages(AppImages):
     """Accepts an image that would be pulled as the one that is asked for."""
 
     async def of_version(
-        self,
-        reference: str,
-        image_id: str,
-        *,
-        digest: str | None,
-        policy: PullPolicy,
-        progress: Callable[[PullProgress], None],
+        self, app: App, image_id: str, *, progress: Callable[[PullProgress], None]
     ) -> Image:
         """Return the image that an app runs or ran; ImageUnavailable as without a dry run."""
-        if digest is None and await self._context.engine.image(image_id) is None:
-            fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
+        if app.image_digest is None and await self._context.engine.image(image_id) is None:
+            fetched = await self.fetch(app.image, app=app, must_pull=False, progress=progress)
             if fetched is UNKNOWN_IMAGE:
                 return fetched
-        return await super().of_version(
-            reference, image_id, digest=digest, policy=policy, progress=progress
-        )
+        return await super().of_version(app, image_id, progress=progress)
 
 
 class DryContainers(Containers):

@@ -1,4 +1,4 @@
-"""The images of apps. Callers that wait for the same image share one pull."""
+"""The images of apps. Apps of the same keys that wait for the same image share one pull."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,18 +10,18 @@ from agent.apps.images.pulled import ImageUse, PulledImages
 from agent.apps.images.remover import UnneededImages
 from agent.engine.errors import ImageNotFound, ImageServerUnavailable, ImageUnavailable
 from agent.engine.models import Image, PullProgress
-from agent.model import PullPolicy
+from agent.model import App
 
 T = TypeVar("T")
 
 
 class _Pull:
-    """A pull that runs, and the callers that wait for it."""
+    """A pull that runs, and the callers that wait for it, whose apps have the same ``holders``."""
 
-    def __init__(self, pulled: PulledImages, reference: str) -> None:
+    def __init__(self, pulled: PulledImages, reference: str, holders: str) -> None:
         self.watchers: list[Callable[[PullProgress], None]] = []
         self.latest = PullProgress(done_bytes=0, total_bytes=0)
-        self.task = asyncio.create_task(pulled.pull(reference, self.report))
+        self.task = asyncio.create_task(pulled.pull(reference, self.report, holders=holders))
 
     def add(self, watcher: Callable[[PullProgress], None]) -> None:
         watcher(self.latest)
@@ -52,7 +52,7 @@ class AppImages:
         self.pulled = PulledImages(context)
         self.unneeded = UnneededImages(context, self.use, guard)
         self._context = context
-        self._pulls: dict[str, _Pull] = {}
+        self._pulls: dict[tuple[str, str], _Pull] = {}
 
     async def with_fetched(
         self,
@@ -83,11 +83,11 @@ class AppImages:
         self,
         reference: str,
         *,
-        policy: PullPolicy,
+        app: App,
         must_pull: bool,
         progress: Callable[[PullProgress], None],
     ) -> Image:
-        """Pull the image as the policy says, unless it was built on this host.
+        """Pull an image as the policy of its app says, unless it was built on this host.
 
         ``progress`` is called when a pull begins, and while it lasts. If the pull fails, an image
         that is on this host is used. With ``must_pull``, the image is pulled also where the policy
@@ -100,13 +100,13 @@ class AppImages:
 
         """
         here = await self._context.engine.image(reference)
-        if here is not None and (here.local or (policy == "missing" and not must_pull)):
+        if here is not None and (here.local or (app.pull == "missing" and not must_pull)):
             return here
         # No server has images by their id alone.
-        if policy == "never" or reference.startswith("sha256:"):
+        if app.pull == "never" or reference.startswith("sha256:"):
             return here or await self.present(reference)
         try:
-            await self._pull(reference, progress)
+            await self._pull(reference, app, progress)
         except ImageUnavailable as error:
             if here is None or (must_pull and not _may_be_unknown(here, error)):
                 hint = "; `pull: never` uses the one on this host" if here is not None else ""
@@ -120,13 +120,7 @@ class AppImages:
         return await self.present(reference)
 
     async def of_version(
-        self,
-        reference: str,
-        image_id: str,
-        *,
-        digest: str | None,
-        policy: PullPolicy,
-        progress: Callable[[PullProgress], None],
+        self, app: App, image_id: str, *, progress: Callable[[PullProgress], None]
     ) -> Image:
         """Return the image that an app runs or ran, wherever its reference leads by now.
 
@@ -142,10 +136,10 @@ class AppImages:
         if here is not None:
             return here
         gone = f"the image that the app ran ({image_id}) is not on this host any more"
-        if digest is not None:
-            return await self._of_digest(digest, gone, policy=policy, progress=progress)
+        if app.image_digest is not None:
+            return await self._of_digest(app.image_digest, gone, app=app, progress=progress)
         try:
-            fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
+            fetched = await self.fetch(app.image, app=app, must_pull=False, progress=progress)
         except ImageUnavailable as error:
             # That server may never have had the image, so its failure is not reported as a
             # temporary one.
@@ -155,7 +149,7 @@ class AppImages:
             ) from error
         if fetched.id != image_id:
             raise ImageUnavailable(
-                f"{gone}, and `{reference}` is another one now; rebuild the app to take that, or"
+                f"{gone}, and `{app.image}` is another one now; rebuild the app to take that, or"
                 " put the image back with `docker load`"
             )
         return fetched
@@ -165,12 +159,12 @@ class AppImages:
         digest: str,
         gone: str,
         *,
-        policy: PullPolicy,
+        app: App,
         progress: Callable[[PullProgress], None],
     ) -> Image:
         try:
             # The digest identifies it, so its id may differ, as in another kind of image store.
-            return await self.fetch(digest, policy=policy, must_pull=False, progress=progress)
+            return await self.fetch(digest, app=app, must_pull=False, progress=progress)
         except ImageUnavailable as error:
             raise type(error)(
                 f"{gone}: {error}; put it back with `docker load`, or rebuild the app to take"
@@ -184,18 +178,22 @@ class AppImages:
             raise ImageUnavailable(f"the image `{reference}` is not on this host")
         return image
 
-    async def _pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        pull = self._pulls.get(reference)
+    async def _pull(
+        self, reference: str, app: App, progress: Callable[[PullProgress], None]
+    ) -> None:
+        # The app of another key must not wait for the turn of this one.
+        key = (reference, self._context.repository.holders(app.name))
+        pull = self._pulls.get(key)
         if pull is None:
-            pull = self._pulls[reference] = _Pull(self.pulled, reference)
+            pull = self._pulls[key] = _Pull(self.pulled, *key)
         try:
             pull.add(progress)
             await asyncio.shield(pull.task)
         finally:
             pull.remove(progress)
             # A new caller must not join a pull that has ended, or that nobody waits for.
-            if self._pulls.get(reference) is pull and (pull.task.done() or not pull.watchers):
-                del self._pulls[reference]
+            if self._pulls.get(key) is pull and (pull.task.done() or not pull.watchers):
+                del self._pulls[key]
                 pull.task.cancel()
 
     async def close(self) -> None:

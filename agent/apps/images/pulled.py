@@ -17,6 +17,7 @@ from agent.engine.logins import full_reference
 from agent.engine.models import Image, PullProgress
 from agent.state.history import Pull
 from agent.state.store import StoreError
+from httpd.shares.turns import Turns
 
 # How often it is written down that the agent still waits for a pull.
 RENEWAL_SECONDS = 5.0
@@ -26,6 +27,8 @@ GRACE_SECONDS = 2.0
 LATE_SECONDS = 60.0
 # How many pulls run at the same time; more have to wait.
 MOST_PULLS = 32
+# Of the apps of one key; by default the engine downloads three layers at a time.
+MOST_PULLS_OF_KEY = 2
 
 
 class PulledImages:
@@ -39,14 +42,19 @@ class PulledImages:
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
-        self._places = asyncio.Semaphore(MOST_PULLS)
+        self._turns = Turns(MOST_PULLS)
         self._running: dict[str, Pull] = {}
         # When this process ceased to wait for pulls whose outcome it does not know, by reference.
         self._given_up_at: dict[str, float] = {}
 
-    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        """Pull an image once it is its turn; errors as of the engine, and StoreError."""
-        async with self._places:
+    async def pull(
+        self, reference: str, progress: Callable[[PullProgress], None], *, holders: str = ""
+    ) -> None:
+        """Pull an image once it is its turn; errors as of the engine, and StoreError.
+
+        ``holders`` are the keys for some apps that its app belongs to.
+        """
+        async with self._turns.turn(holders, most=MOST_PULLS_OF_KEY if holders else None):
             await self._begin(reference, progress)
 
     async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:

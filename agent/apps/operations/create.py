@@ -54,9 +54,7 @@ async def _make_container(host: Host, job: Job, entry: CreateEntry) -> tuple[App
 
     async def fetch() -> Image:
         with job.pulling() as progress:
-            return await host.images.fetch(
-                app.image, policy=app.pull, must_pull=False, progress=progress
-            )
+            return await host.images.fetch(app.image, app=app, must_pull=False, progress=progress)
 
     make = partial(host.containers.create, entry, name=app.name)
     try:

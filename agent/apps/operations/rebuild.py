@@ -121,15 +121,9 @@ async def _image(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) 
     with job.pulling() as progress:
         if must_pull or target.image_id is None:
             return await host.images.fetch(
-                target.image, policy=target.pull, must_pull=must_pull, progress=progress
+                target.image, app=target, must_pull=must_pull, progress=progress
             )
-        return await host.images.of_version(
-            target.image,
-            target.image_id,
-            digest=target.image_digest,
-            policy=target.pull,
-            progress=progress,
-        )
+        return await host.images.of_version(target, target.image_id, progress=progress)
 
 
 async def _clean_up(host: Host, entry: ReplacedEntry) -> None:

@@ -12,6 +12,7 @@ from agent.engine.models import PullProgress
 
 HEADER = 8
 LONGEST_LINE = 1 << 20
+FOUND, QUEUED = "Pulling fs layer", "Waiting"
 DONE = ("Download complete", "Pull complete", "Already exists", "Verifying Checksum", "Extracting")
 PULL_LINE = msgspec.json.Decoder(PullLine)
 
@@ -93,6 +94,13 @@ class PullReport:
     def __init__(self, progress: Callable[[PullProgress], None]) -> None:
         self._progress = progress
         self._layers: dict[str, tuple[int, int]] = {}
+        self._statuses: dict[str, str] = {}
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the engine downloads nothing of it before layers of other pulls."""
+        unfinished = {each for each in self._statuses.values() if each not in DONE}
+        return unfinished == {QUEUED}
 
     def take(self, line: bytes) -> None:
         """Take one line of the report.
@@ -108,6 +116,8 @@ class PullReport:
         if text:
             raise from_pull(text)
         layer, detail = entry.id, entry.progress_detail
+        if entry.status == FOUND or layer in self._statuses:
+            self._statuses[layer] = entry.status
         if layer and entry.status == "Downloading" and detail and detail.total:
             self._layers[layer] = (detail.current, detail.total)
         elif layer in self._layers and entry.status in DONE:

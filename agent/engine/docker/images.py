@@ -9,7 +9,7 @@ from urllib.parse import quote
 from agent.engine.api import decoding
 from agent.engine.api.client import EngineClient
 from agent.engine.api.streams import PullReport, lines
-from agent.engine.api.translation import from_pull
+from agent.engine.api.translation import LATE, from_pull
 from agent.engine.errors import (
     AnswerTooLong,
     EngineError,
@@ -127,11 +127,22 @@ class EngineImages:
             "/images/create",
             query=pull_query(reference),
             headers=headers,
-            idle_seconds=self._idle_seconds,
+            idle_seconds=self._pull_seconds,
         )
-        async with aclosing(chunks), aclosing(lines(chunks)) as report:
-            async for line in report:
-                pull.take(line)
+        loop = asyncio.get_running_loop()
+        try:
+            async with (
+                asyncio.timeout(self._idle_seconds) as idle,
+                aclosing(chunks),
+                aclosing(lines(chunks)) as report,
+            ):
+                async for line in report:
+                    pull.take(line)
+                    # It is not to blame for the pulls of others that the engine does first.
+                    until = None if pull.is_queued else loop.time() + self._idle_seconds
+                    idle.reschedule(until)
+        except TimeoutError as error:
+            raise EngineTimeout(LATE) from error
 
     def _late(self, how: str) -> PullTimeout:
         return PullTimeout(

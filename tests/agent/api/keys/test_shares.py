@@ -14,6 +14,7 @@ from structlog.testing import LogCapture
 from agent.api.bounds import holders
 from agent.api.data import MAX_TRANSFERS
 from agent.apps.health.checker import MOST_CHECKS
+from agent.apps.images.pulled import MOST_PULLS_OF_KEY
 from agent.apps.runner.runner import MOST_OPERATIONS
 from agent.apps.service.apps import Apps
 from agent.engine.models import Image, PullProgress
@@ -44,6 +45,7 @@ class HeldEngine(FakeEngine):
     def __init__(self) -> None:
         super().__init__()
         self.pulling = 0
+        self.wanted = set[str]()
         self.may_end = asyncio.Event()
 
     async def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
@@ -53,6 +55,7 @@ class HeldEngine(FakeEngine):
 
     async def image(self, reference: str) -> Image | None:
         if reference.startswith("tm:"):
+            self.wanted.add(reference)
             known = await super().image(IMAGE) if self.may_end.is_set() else None
             return known and replace(known, local=False)
         return await super().image(reference)
@@ -87,6 +90,10 @@ class Agent:
 
     async def until_pulling(self, number: int) -> None:
         await async_until(lambda: asyncio.sleep(0, self.engine.pulling == number))
+
+    async def until_wanted(self, number: int) -> None:
+        """Wait until so many images were to be pulled so far."""
+        await async_until(lambda: asyncio.sleep(0, len(self.engine.wanted) == number))
 
     async def step(self, name: str) -> str | None:
         found = {each.name: each for each in await self.apps.queries.all()}.get(name)
@@ -145,7 +152,7 @@ async def test_changes_of_one_key_that_do_not_end_leave_places_to_others(tmp_pat
             return asyncio.create_task(agent.ask(TEAM, "POST", "", body))
 
         creations = [create(number) for number in range(most)]
-        await agent.until_pulling(most)
+        await agent.until_wanted(most)
 
         impatient = await agent.ask(TEAM, "POST", "", {"name": "tm-x", "image": IMAGE}, wait=0)
         assert impatient.status == 409
@@ -154,13 +161,29 @@ async def test_changes_of_one_key_that_do_not_end_leave_places_to_others(tmp_pat
         assert created.status == 201
 
         late = create(most)
-        await async_until(lambda: asyncio.sleep(0, agent.engine.pulling == most))
         # A deletion ends a pull, and the next change of the key has its turn.
         assert (await agent.ask(TEAM, "DELETE", "/tm-0")).status == 200
         assert (await creations[0]).status == 409
-        await agent.until_pulling(most)
+        await agent.until_wanted(most + 1)
         agent.engine.may_end.set()
         assert {(await each).status for each in (*creations[1:], late)} == {201}
+
+
+async def test_pulls_of_one_key_leave_the_engine_to_the_pulls_of_others(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as agent:
+
+        def create(key: str, name: str, image: str) -> asyncio.Task[ClientResponse]:
+            return asyncio.create_task(agent.ask(key, "POST", "", {"name": name, "image": image}))
+
+        of_team = [create(TEAM, f"tm-{number}", f"tm:{number}") for number in range(4)]
+        await agent.until_wanted(4)
+        await agent.until_pulling(MOST_PULLS_OF_KEY)
+
+        # The last two of the key wait for their turn, and others for the same images.
+        of_ops = [create(OPS, f"web-{number}", f"tm:{number}") for number in range(4)]
+        await agent.until_pulling(MOST_PULLS_OF_KEY + len(of_ops))
+        agent.engine.may_end.set()
+        assert {(await each).status for each in (*of_team, *of_ops)} == {201}
 
 
 async def test_a_change_that_waits_for_a_place_ends_with_its_key(tmp_path: Path) -> None:
@@ -172,7 +195,7 @@ async def test_a_change_that_waits_for_a_place_ends_with_its_key(tmp_path: Path)
         for number in range(most + 1):
             body = {"name": f"tm-{number}", "image": f"tm:{number}"}
             creations.append(asyncio.create_task(agent.ask(TEAM, "POST", "", body)))
-            await agent.until_pulling(min(number + 1, most))
+            await agent.until_wanted(min(number + 1, most))
         await async_until(lambda: asyncio.sleep(0, agent.keyring.open >= opened))
 
         agent.keyring.replace(KEYS[:1])

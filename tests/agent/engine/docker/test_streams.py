@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -315,6 +316,36 @@ async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_b
 
     assert [each.percent for each in told] == [25]
     await async_until(talker.left)
+    await engine.close()
+
+
+@pytest.mark.slow
+async def test_a_pull_that_waits_for_those_of_others_is_not_given_up(fake: FakeDockerApi) -> None:
+    engine, told = (
+        DockerEngine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3),
+        list[PullProgress](),
+    )
+    detail = {"current": 4, "total": 4}
+    report: list[dict[str, Any]] = [
+        {"status": "Pulling from library/image", "id": "latest"},
+        {"status": "Pulling fs layer", "id": "a"},
+        {"status": "Waiting", "id": "a"},
+        {"status": "Downloading", "id": "a", "progressDetail": detail},
+    ]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in report:
+            if line["status"] == "Downloading":
+                await asyncio.sleep(0.9)  # the engine says nothing for as long as that
+            await response.write(json.dumps(line).encode() + b"\r\n")
+        return response
+
+    fake.handle(PULL, answer)
+    await engine.pull("image", told.append)
+
+    assert told == [PullProgress(done_bytes=4, total_bytes=4)]
     await engine.close()
 
 
