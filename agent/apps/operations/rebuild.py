@@ -153,8 +153,8 @@ async def _restart(host: Host, app: App) -> App:
         try:
             await host.containers.start(app, old.id, set_password=False)
         except (AppError, EngineRefused) as error:
-            message = f"{app.message}; the old container could not be started again: {error}"
-            return not_started(msgspec.structs.replace(app, message=message), error)
+            # It is shown as long as the app is down, and the message from then on.
+            return not_started(app, error)
     return app
 
 
