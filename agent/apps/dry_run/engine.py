@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agent.engine.errors import ObjectNotFound
+from agent.engine.errors import NetworkNotFound, ObjectNotFound
 from agent.engine.models import (
     Container,
     ContainerEvent,
@@ -218,7 +218,9 @@ class DryEngine:
         self._networks[wanted.name] = wanted
 
     async def connect(self, container_id: str, network: str) -> None:
-        """Record that it would be connected."""
+        """Record that it would be connected; NetworkNotFound."""
+        if await self.network(network) is None:
+            raise NetworkNotFound(f"network {network} not found")
         await self._change(container_id, networks=frozenset({network}))
 
     async def processes(self, container_id: str) -> list[Process]:

@@ -8,8 +8,9 @@ import msgspec
 
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.host import Host
+from agent.apps.operations.lifecycle import check_before_stop
 from agent.apps.runner.job import Job
-from agent.engine.errors import DiskFull, EngineRefused
+from agent.engine.errors import DiskFull, EngineRefused, NetworkNotFound
 from agent.engine.models import InspectedContainer
 from agent.journal import StartEntry, StopEntry
 from agent.model import App, Down, not_started
@@ -44,7 +45,7 @@ async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
     """Stop a running container, which is unhealthy for this reason, and start it again.
 
     Raises:
-        DiskFull: it could not be started again, and was not stopped.
+        DiskFull, NetworkNotFound: it could not be started again, and was not stopped.
         EngineRefused: it does not start; the app holds the reason and the number of tries.
 
     """
@@ -54,8 +55,8 @@ async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
         return
     job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {reason}")
     try:
-        await host.admission.check_disk()
-    except DiskFull as error:
+        await check_before_stop(host, container)
+    except (DiskFull, NetworkNotFound) as error:
         await host.context.repository.put(app, outcome_of=job.header, error=error)
         raise
     host.context.log.warning("restarting an app that is unhealthy", app=app.name)

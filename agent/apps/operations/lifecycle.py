@@ -10,7 +10,13 @@ from agent.apps.errors import AppError, DataInUse
 from agent.apps.host import Host
 from agent.apps.operations.rebuild import recreate
 from agent.apps.runner.job import Job
-from agent.engine.errors import DiskFull, EngineConflict, EngineRefused, EngineUnavailable
+from agent.engine.errors import (
+    DiskFull,
+    EngineConflict,
+    EngineRefused,
+    EngineUnavailable,
+    NetworkNotFound,
+)
 from agent.engine.models import Container, InspectedContainer
 from agent.journal import DeleteEntry, StartEntry, StopEntry
 from agent.model import App, not_started
@@ -46,7 +52,7 @@ async def restart(host: Host, job: Job) -> None:
     """Stop an app that is up, and start its container; one that is down is only started.
 
     Raises:
-        DiskFull: it could not be started again, and was not stopped.
+        DiskFull, NetworkNotFound: it could not be started again, and was not stopped.
         StartFailed, PortInUse: it is down; one that should run is tried again.
 
     """
@@ -57,7 +63,7 @@ async def restart(host: Host, job: Job) -> None:
         await recreate(host, job, target)
         return
     if container.state in UP_STATES:
-        await host.admission.check_disk()
+        await check_before_stop(host, container)
     entry = StartEntry(header=job.header, before=app, target=target)
     await job.commit(entry)
     if container.state in UP_STATES:
@@ -65,11 +71,17 @@ async def restart(host: Host, job: Job) -> None:
     await _start(host, entry, container)
 
 
+async def check_before_stop(host: Host, container: Container) -> None:
+    """Refuse to stop a container that could not be started again; DiskFull, NetworkNotFound."""
+    await host.admission.check_disk()
+    await host.containers.reconnect(container)
+
+
 async def _restart_or_leave(host: Host, entry: StartEntry, container: Container) -> None:
-    """Restart an app that was not stopped yet; leave it up where there is no room."""
+    """Restart an app that was not stopped yet; leave it up if it could not start again."""
     try:
-        await host.admission.check_disk()
-    except DiskFull as error:
+        await check_before_stop(host, container)
+    except (DiskFull, NetworkNotFound) as error:
         before = msgspec.structs.replace(entry.before, message=str(error))
         await host.context.repository.finish(entry, before, error=error)
         return

@@ -107,9 +107,16 @@ async def test_an_app_whose_network_was_removed_is_to_be_rebuilt(
     records = [await agent.create(IMAGE) for _ in range(2)]
     for record in records:
         assert (await agent.ask("PUT", f"/{record['name']}/stop")).status == 200
-    (network,) = networks(client, records[0])
-    client.disconnect_container_from_network(records[0]["container_id"], network)
+    running = await agent.create(IMAGE)
+    (network,) = networks(client, running)
+    for record in (records[0], running):
+        client.disconnect_container_from_network(record["container_id"], network)
     client.remove_network(network)
+
+    for dry_run in ("true", "false"):
+        refused = await agent.ask("PUT", f"/{running['name']}/restart?dry_run={dry_run}")
+        assert (refused.status, "rebuild the app" in refused.json["message"]) == (409, True)
+    assert (await agent.get(running["name"]))["started_at"] == running["started_at"]
 
     for record in records:
         refused = await agent.ask("PUT", f"/{record['name']}/start")
