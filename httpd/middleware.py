@@ -20,6 +20,7 @@ from httpd.bodies import (
 from httpd.clients import CLIENT_ADDRESS, TrustedProxies
 from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
+from httpd.shares.turns import WORKING_FOR
 
 SERVER = "rollcall"  # does not reveal the library and its version
 IDENTITY = "Rollcall"
@@ -115,6 +116,7 @@ class Middleware:
                 headers=CHALLENGE,
             )
         request[CALLER] = caller
+        WORKING_FOR.set({caller.name})
         if request.match_info.http_exception is None and not self._permits(caller, request):
             raise Forbidden(
                 f"{_permissions_text(caller)}, which is not enough to {request.method} this path"

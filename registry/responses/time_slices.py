@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from httpd.shares.turns import WORKING_FOR, Turns
+
 SLICE_SECONDS = 0.002
 
 T = TypeVar("T")
@@ -27,7 +29,8 @@ class TimeSlices:
     """Carries out work in slices of some milliseconds, one in each iteration of the event loop.
 
     All work of a process shares one instance: ten requests for everything then hold up the others
-    no longer than one does.
+    no longer than one does. Keys have slices in turn, so many requests with one key hold up those
+    with another one no longer than one request does.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class TimeSlices:
     ) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._turns = asyncio.Lock()
+        self._turns = Turns(1)
         self._ends = 0.0
 
     async def run(self, steps: Iterable[object]) -> None:
@@ -63,7 +66,7 @@ class TimeSlices:
         Those that need not wait share an iteration of the loop until they have taken a slice
         together; of those that wait, one follows in each iteration.
         """
-        async with self._turns:  # it is fair: the task that has waited for longest is next
+        async with self._turns.turn(frozenset(WORKING_FOR.get())):
             if self._clock() >= self._ends:
                 await asyncio.sleep(0)
                 self._ends = self._clock() + self._seconds
