@@ -95,10 +95,10 @@ class CompressedResponse:
 class Compression:
     """Compresses large bodies in a thread, one at a time.
 
-    `has_room` tells whether there is memory for more; it is asked at each step.
+    `has_room` tells whether a compressed form may grow; it is asked at each step.
     """
 
-    def __init__(self, has_room: Callable[[], bool]) -> None:
+    def __init__(self, has_room: Callable[[LargeBody], bool]) -> None:
         self._has_room = has_room
         self._one_at_a_time = asyncio.Semaphore(1)
         self._made: WeakKeyDictionary[LargeBody, dict[str, CompressedResponse]] = (
@@ -135,7 +135,11 @@ class Compression:
         steps = compressed.steps(body, coding)
         try:
             async with self._one_at_a_time:
-                while not compressed.is_complete and compressed.is_wanted and self._has_room():
+                while (
+                    not compressed.is_complete
+                    and compressed.is_wanted
+                    and self._has_room(compressed)
+                ):
                     await asyncio.to_thread(next, steps, None)
         finally:
             del self._tasks[compressed]

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Hashable
+from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -54,7 +54,8 @@ class Readers:
 
     If there is no room for one more, it waits for its turn. To make room, the reader that began
     first is cut off, but not before it has had a minute. The readers of one key take at most half
-    of the room: those beyond wait for one another.
+    of the room: those beyond wait for one another. What is pinned is in no key's share, since the
+    readers of other keys may pin it.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Readers:
         self._reserve_bytes = max_held_bytes // 16
         self._wait_seconds = wait_seconds
         self._clock = clock
-        self._max_of_owner = max(1, max_held_bytes // 2 // READER_BYTES)
+        self._max_of_owner = max_held_bytes // 2
         self._readers: dict[Reader, None] = {}
         self._owners: Counter[str] = Counter()
         self._queue = asyncio.Lock()
@@ -100,30 +101,29 @@ class Readers:
         reader.bodies = bodies
         self._changed.set()
 
-    def has_room(self) -> bool:
-        """Return whether no more is held than allowed."""
-        return self.held_bytes() <= self._max_held_bytes
+    def has_room(self, body: LargeBody) -> bool:
+        """Return whether a body may grow: no more is held than allowed, in all and for its keys."""
+        owners = {reader.owner for reader in self._readers if body in reader.bodies}
+        return self.held_bytes() <= self._max_held_bytes and all(
+            _held_bytes(self._of(owner)) <= self._max_of_owner for owner in owners
+        )
 
     def held_bytes(self) -> int:
         """Return the memory that all readers hold; a body that several read counts once."""
-        bodies = {id(body): body for reader in self._readers for body in reader.bodies}.values()
-        held = sum(body.held_bytes() for body in bodies)
         pinned: Counter[Hashable] = Counter()
-        for body in bodies:
-            owner, size = body.pinned()
-            pinned[owner] = max(pinned[owner], size)
-        held += pinned.total()
-        return held + self._expected_bytes(NOTHING) + READER_BYTES * len(self._readers)
+        for reader in self._readers:
+            for body in reader.bodies:
+                owner, size = body.pinned()
+                pinned[owner] = max(pinned[owner], size)
+        return _held_bytes(self._readers) + pinned.total()
 
-    def _expected_bytes(self, newcomer: Expected) -> int:
-        """Return the size of the bodies to be made: two of each, the present and the next one."""
-        expected = {reader.expected for reader in self._readers if not reader.bodies}
-        return sum(2 * body.held_bytes for body in expected | {newcomer})
+    def _of(self, owner: str) -> list[Reader]:
+        return [reader for reader in self._readers if reader.owner == owner]
 
     async def _wait_for_room(self, expected: Expected, owner: str) -> None:
         # Small answers do not wait behind large ones: some room is reserved for them.
         is_small = expected.held_bytes <= SMALL_BYTES
-        if is_small and self._has_share(owner) and self._has_room(expected, reserve=0):
+        if is_small and self._has_share(expected, owner) and self._has_room(expected, reserve=0):
             return
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -134,17 +134,18 @@ class Readers:
 
     async def _is_admitted(self, expected: Expected, owner: str) -> bool:
         """Wait for room in the queue; return False, outside of it, if the key has no share left."""
-        if not self._has_share(owner):
+        if not self._has_share(expected, owner):
             return False
         async with self._queue:
-            while self._has_share(owner):
+            while self._has_share(expected, owner):
                 if self._has_room(expected, reserve=self._reserve_bytes):
                     return True
                 await self._wait_for_change(self._owners)
         return False
 
-    def _has_share(self, owner: str) -> bool:
-        return self._owners[owner] < self._max_of_owner
+    def _has_share(self, expected: Expected, owner: str) -> bool:
+        own = self._of(owner)
+        return not own or _held_bytes(own, expected) + READER_BYTES <= self._max_of_owner
 
     async def _wait_for_change(self, owners: Container[str]) -> None:
         self._cut_off_oldest(owners)
@@ -166,5 +167,18 @@ class Readers:
     def _has_room(self, expected: Expected, *, reserve: int) -> bool:
         if not self._readers:
             return True
-        more = self._expected_bytes(expected) - self._expected_bytes(NOTHING) + READER_BYTES
-        return self.held_bytes() + more <= self._max_held_bytes - reserve
+        more = _expected_bytes(self._readers, expected) - _expected_bytes(self._readers)
+        return self.held_bytes() + more + READER_BYTES <= self._max_held_bytes - reserve
+
+
+def _held_bytes(readers: Collection[Reader], newcomer: Expected = NOTHING) -> int:
+    """Return the memory for readers alone; a body that several read counts once."""
+    bodies = {id(body): body for reader in readers for body in reader.bodies}.values()
+    held = sum(body.held_bytes() for body in bodies) + READER_BYTES * len(readers)
+    return held + _expected_bytes(readers, newcomer)
+
+
+def _expected_bytes(readers: Collection[Reader], newcomer: Expected = NOTHING) -> int:
+    """Return the size of the bodies to be made: two of each, the present and the next one."""
+    expected = {reader.expected for reader in readers if not reader.bodies}
+    return sum(2 * body.held_bytes for body in expected | {newcomer})

@@ -36,7 +36,7 @@ class Room(Readers):
     @asynccontextmanager
     async def reader(self, name: str, body: WholeBody | None = None) -> AsyncIterator[Reader]:
         """Let a reader in that reads a body."""
-        async with self.reading(lambda: self.aborted.append(name)) as reader:
+        async with self.reading(lambda: self.aborted.append(name), owner=name) as reader:
             if body is not None:
                 self.attach(reader, body)
             yield reader
@@ -156,6 +156,33 @@ async def test_the_readers_of_one_key_leave_half_of_the_room_to_others() -> None
         assert len(room) == 5
     async with room.reading(lambda: None, owner="greedy"):
         assert len(room) == 1
+
+
+async def test_large_answers_to_one_key_leave_half_of_the_room_to_others() -> None:
+    room = Room()
+    large = Expected(object(), SIZE // 4)
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(room.reading(lambda: None, owner="greedy"))
+        room.attach(reader, body())
+
+        with pytest.raises(TooManyReaders):
+            await stack.enter_async_context(room.reading(lambda: None, owner="greedy"))
+        await stack.enter_async_context(room.reading(lambda: None, owner="other", expected=large))
+
+        assert len(room) == 2
+
+
+async def test_what_is_compressed_for_one_key_leaves_half_of_the_room_to_others() -> None:
+    room = Readers(max_held_bytes=2 * (SIZE + READER_BYTES))
+    small, large = WholeBody(b""), WholeBody(b"x" * (SIZE + 1))
+    async with (
+        room.reading(lambda: None, owner="greedy") as greedy,
+        room.reading(lambda: None, owner="other") as other,
+    ):
+        room.attach(greedy, large)
+        room.attach(other, small)
+
+        assert (room.has_room(large), room.has_room(small)) == (False, True)
 
 
 async def test_who_waits_for_its_own_key_holds_up_no_other_key() -> None:
