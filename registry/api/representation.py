@@ -12,6 +12,7 @@ from httpd.auth import caller
 from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
 from httpd.shares.turns import Turns
+from httpd.streams.revocation import cut_off_with_its_key
 from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
@@ -107,7 +108,7 @@ class Answers:
             content = await make()
             end = asyncio.get_running_loop().call_later(CONFIRMING_SECONDS, _abort(request))
             try:
-                return await self._send(request, WholeBody(content), JSON_HEADERS)
+                return await self._stream(request, WholeBody(content), JSON_HEADERS)
             finally:
                 end.cancel()
 
@@ -116,6 +117,12 @@ class Answers:
     ) -> web.StreamResponse:
         if body.size <= MAX_UNSTREAMED_BYTES:
             return web.Response(body=b"".join(body.pieces()), headers=headers)
+        with cut_off_with_its_key(request):
+            return await self._stream(request, body, headers)
+
+    async def _stream(
+        self, request: web.Request, body: LargeBody, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers=headers)
         response.content_length = body.size
         if request.method == "HEAD":

@@ -4,19 +4,22 @@ import asyncio
 import gzip
 import os
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 
-from httpd.auth import CALLER, Caller
+from httpd.auth import CALLER, Caller, Keyring, fingerprint
+from httpd.middleware import MIDDLEWARE, Middleware
 from registry.api.representation import Answers
 from registry.responses.compression import STEP_BYTES, Compression
 from registry.responses.encoding import LargeBody, WholeBody
 from registry.responses.readers import READER_BYTES, Readers
 from registry.responses.time_slices import TimeSlices
 from tests.support.registry.fake_servers import one_handler_app
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import READER, InProcessRegistry
 
 SIZE = 6 * STEP_BYTES
 CACHED = re.compile(rb"^rollcall_registry_cached_answers_bytes (.*)$", re.MULTILINE)
@@ -27,14 +30,19 @@ async def fetch(
 ) -> tuple[str | None, str, bytes]:
     """Return the coding, the ETag and the body of an answer to a client that prefers gzip."""
     answers = Answers(slices=TimeSlices(), readers=readers)
+    reader_key = Caller("reader", frozenset({"read"}))
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        request[CALLER] = Caller("reader", frozenset({"read"}))
+        request[CALLER] = reader_key
         async with answers.reading(request) as reader:
             return await answers.respond(request, reader, body, vary="Accept-Encoding")
 
-    client = await aiohttp_client(one_handler_app(handle), auto_decompress=False)
-    response = await client.get("/", headers={"Accept-Encoding": "gzip"})
+    app = one_handler_app(handle)
+    keyring = Keyring([(fingerprint(READER), reader_key)])
+    app[MIDDLEWARE] = cast("Middleware", SimpleNamespace(keyring=keyring))
+    client = await aiohttp_client(app, auto_decompress=False)
+    headers = {"Accept-Encoding": "gzip", "Authorization": READER}
+    response = await client.get("/", headers=headers)
     coding = response.headers.get("Content-Encoding")
     return coding, response.headers["ETag"], await response.read()
 
