@@ -115,7 +115,7 @@ def build_components(
         Parts(
             batches=ChangeBatches(history),
             is_ready=partial(_knows_all, queries, warm_up),
-            monotonic=clocks.monotonic,
+            steady=clocks.steady,
             log=log,
         ),
         wall=clocks.wall,

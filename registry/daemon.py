@@ -221,7 +221,7 @@ def _open(
             denied=nodes.denied,
             warm_up=nodes.warm_up,
         ),
-        clocks=Clocks(wall=time.time, monotonic=clock),
+        clocks=Clocks(wall=time.time, monotonic=clock, steady=time.monotonic),
         log=log,
         metrics=metrics,
     )

@@ -21,7 +21,7 @@ class Progress:
     """How far a receiver is, and what became of the posts to it.
 
     All changes up to ``number`` were taken. It is None while a ``resync`` is due, for the reason in
-    ``resync``. ``failing_since`` is a monotonic time, and ``failure`` why the last post failed.
+    ``resync``. ``failing_since`` is a time of ``steady``, and ``failure`` why the last post failed.
     """
 
     number: int | None = None
@@ -39,7 +39,7 @@ class Parts(NamedTuple):
 
     batches: ChangeBatches
     is_ready: Callable[[], bool]
-    monotonic: Callable[[], float]
+    steady: Callable[[], float]
     log: FilteringBoundLogger
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -75,7 +75,7 @@ class CallbackSender:
     def failing_seconds(self) -> float:
         """For how long the receiver has taken nothing; 0 if the last post was taken."""
         since = self.progress.failing_since
-        return 0.0 if since is None else self._parts.monotonic() - since
+        return 0.0 if since is None else self._parts.steady() - since
 
     def require_resync(self, reason: ResyncReason) -> None:
         """Send `resync` next, unless it is due already."""
@@ -121,7 +121,7 @@ class CallbackSender:
         progress = self.progress
         progress.failures += 1
         if progress.failing_since is None:
-            progress.failing_since = self._parts.monotonic()
+            progress.failing_since = self._parts.steady()
         if progress.failure != reason:
             self._parts.log.warning(
                 "callback fails", callback=self.callback.name, reason=reason, waiting=self.waiting

@@ -41,7 +41,7 @@ class Applied:
         self._directory = context.directory
         self._events = context.changes
         self._freshness = context.settings.freshness
-        self._wall, self._monotonic = context.clocks
+        self._wall, self._monotonic, _ = context.clocks
         self._writes = writes
         self._limits = limits
         self._clones = clones

@@ -78,7 +78,7 @@ class Heartbeats:
     ) -> None:
         self.limits = limits
         self._directory = context.directory
-        self._wall, self._monotonic = context.clocks
+        self._wall, self._monotonic, _ = context.clocks
         self._writes = writes
         self._clones = clones
         self._applied = applied

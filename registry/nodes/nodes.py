@@ -65,11 +65,11 @@ class Nodes:
             max_mib=settings.max_mib, store_bytes=lambda: context.store.memory_bytes
         )
         self.denied = DeniedHosts(settings.denied)
-        self.writes = Writes(store, monotonic)
+        self.writes = Writes(store, context.clocks.steady)
         limits = Limits(
             capacity=self.capacity,
             changes_per_minute=settings.changes_per_minute,
-            monotonic=monotonic,
+            steady=context.clocks.steady,
         )
         clones = Clones(freshness=settings.freshness, monotonic=monotonic)
         self._applied = Applied(context, self.writes, limits, clones, self.denied)

@@ -29,7 +29,7 @@ class NodeQueries:
         self._nodes = nodes
         self._directory = context.directory
         self._slices = slices
-        self._monotonic = context.clocks.monotonic
+        _, self._monotonic, self._steady = context.clocks
         self._searching_until = math.inf
         self._listings = SharedWork[Selection, Listing]()
 
@@ -45,11 +45,11 @@ class NodeQueries:
 
         It is made anew only while somebody searches: nodes that change would make it costly.
         """
-        if self._monotonic() >= self._searching_until:
+        if self._steady() >= self._searching_until:
             return
         await self._slices.run(prepare(self._directory.sorted.blocks()))
         if self._searching_until == math.inf:
-            self._searching_until = self._monotonic()
+            self._searching_until = self._steady()
 
     async def update_ages(self) -> None:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
@@ -85,7 +85,7 @@ class NodeQueries:
         """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""
         await self.prepare_read()
         if selection.search:
-            self._searching_until = self._monotonic() + PREPARED_SECONDS
+            self._searching_until = self._steady() + PREPARED_SECONDS
         if len(self._directory) <= MAX_NODES_AT_ONCE:
             return await self._read(selection)
         return await self._listings.get(selection, lambda: self._read(selection))

@@ -41,7 +41,7 @@ class RefusedHosts:
 
     def __init__(self, context: RegistryContext) -> None:
         self._directory = context.directory
-        self._wall, self._monotonic = context.clocks
+        self._wall, self._monotonic, _ = context.clocks
         self._kept_seconds = kept_seconds = context.settings.freshness.stale_after
         self._max_kept_seconds = max(kept_seconds, MAX_KEPT_SECONDS)
         self._refused: OrderedDict[str, _Refused] = OrderedDict()

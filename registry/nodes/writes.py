@@ -23,16 +23,16 @@ class Writes:
     are not accepted at present, None if they are; the outcome of each write sets it.
     """
 
-    def __init__(self, store: NodeStore, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: NodeStore, steady: Callable[[], float]) -> None:
         self._store = store
         self._shared = as_shared(store)
-        self._monotonic = monotonic
+        self._steady = steady
         self.unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
         self.pending: dict[str, Entry | None] = {}
-        self._last_flush = monotonic()
+        self._last_flush = steady()
         # In their order. One that is marked as touched no more is skipped.
         self._touched: deque[Entry] = deque()
         # Those that went since the write that is on its way has begun; None while there is none.
@@ -128,7 +128,7 @@ class Writes:
             return
         while self._touched and not self._touched[0].is_touched:
             self._touched.popleft()
-        now = self._monotonic()
+        now = self._steady()
         is_due = self.unavailable_error is not None or now - self._last_flush >= max_interval
         if not (self._touched or is_due):
             return

@@ -34,7 +34,7 @@ class Scrapers:
     """
 
     def __init__(self, *, clocks: Clocks) -> None:
-        self._wall, self._monotonic = clocks
+        self._wall, _, self._steady = clocks
         self._last_fetch: _Latest[tuple[str, str], float] = _Latest(MAX_SCRAPERS)
         self._last_of_service: _Latest[tuple[str, str, str], int] = _Latest(MAX_FETCHES)
 
@@ -43,7 +43,7 @@ class Scrapers:
         # A client may send any bytes, but metrics are text.
         text = user_agent.encode("ascii", "backslashreplace").decode()
         scraper = caller, text[:MAX_USER_AGENT]
-        self._last_fetch.put(caller, scraper, self._monotonic())
+        self._last_fetch.put(caller, scraper, self._steady())
 
     def record_service(self, service: str, caller: str, address: str) -> None:
         """Record that a scraper took the targets of a service now."""
@@ -53,7 +53,7 @@ class Scrapers:
 
     def ages(self) -> list[tuple[str, str, float]]:
         """Return the key's name, the User-Agent and the seconds since the last fetch of each."""
-        now = self._monotonic()
+        now = self._steady()
         return [(caller, agent, now - at) for (caller, agent), at in self._last_fetch.all.items()]
 
     def by_service(self) -> dict[str, list[Scraper]]:

@@ -24,9 +24,9 @@ class RateLimit:
     dropped. So the memory is bounded by the hosts that took something within a minute.
     """
 
-    def __init__(self, *, per_minute: int, monotonic: Callable[[], float]) -> None:
+    def __init__(self, *, per_minute: int, steady: Callable[[], float]) -> None:
         self.per_minute = per_minute
-        self._monotonic = monotonic
+        self._steady = steady
         # By hostname, the one that took something least recently first.
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
@@ -40,7 +40,7 @@ class RateLimit:
         """
         if not self.per_minute:
             return 0.0
-        now = self._monotonic()
+        now = self._steady()
         self._drop_full(now)
         full_at = max(self._full_at.get(hostname, now), now) + amount * MINUTE / self.per_minute
         missing = full_at - now - MINUTE - ROUNDING_SECONDS
@@ -75,12 +75,12 @@ class Limits:
     """
 
     def __init__(
-        self, *, capacity: Capacity, changes_per_minute: int, monotonic: Callable[[], float]
+        self, *, capacity: Capacity, changes_per_minute: int, steady: Callable[[], float]
     ) -> None:
         self.capacity = capacity
         self._large_bytes = 0  # of the bodies that are being taken
-        self._changes = RateLimit(per_minute=changes_per_minute, monotonic=monotonic)
-        self._bytes = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, monotonic=monotonic)
+        self._changes = RateLimit(per_minute=changes_per_minute, steady=steady)
+        self._bytes = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, steady=steady)
 
     @contextmanager
     def room_for(self, body: bytes) -> Iterator[None]:

@@ -11,10 +11,15 @@ MAX_HOLD = 7
 
 
 class Clocks(NamedTuple):
-    """`wall` returns Unix time, which is shown; `monotonic` returns seconds, which decide ages."""
+    """`wall` returns Unix time, which is shown; the others return seconds.
+
+    `monotonic` decides the ages of nodes: it stands still while nobody can tell whether hosts
+    report. `steady` goes on meanwhile, for all else.
+    """
 
     wall: Callable[[], float]
     monotonic: Callable[[], float]
+    steady: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class Harness:
             parts=Parts(
                 batches=ChangeBatches(self.history),
                 is_ready=lambda: self.ready,
-                monotonic=asyncio.get_running_loop().time,
+                steady=asyncio.get_running_loop().time,
                 log=structlog.wrap_logger(None, processors=[self.logged]),
             ),
         )

@@ -33,7 +33,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
         freshness=Freshness(
             stale_after=90, expire_after=0, started=uptime.now, expire_at_most_percent=0
         ),
-        clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
+        clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime, steady=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),
     )

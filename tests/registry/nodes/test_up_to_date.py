@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from config.registry import NodesSettings
+from registry.callbacks.receiver import Callback
 from registry.errors import StoreFull, StoreUnreachable
+from registry.nodes.directory.filters import Filters
 from registry.store.protocol import Row
-from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.in_process import SCRAPER, InProcessRegistry, in_process_registry
+from tests.support.waiting import async_until
 
 FIRST = {"agent.id": "first"}
 
@@ -181,3 +184,44 @@ async def test_a_node_that_is_deleted_and_added_at_the_same_time_is_limited_as_a
             )
             statuses.add(added.status)
         assert 429 in statuses
+
+
+async def test_while_the_store_is_away_the_ages_of_nodes_alone_stand_still(
+    unused_tcp_port: int,
+) -> None:
+    limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=1)
+    callback = Callback(
+        url=f"http://127.0.0.1:{unused_tcp_port}/", key=b"k" * 16, filters=Filters()
+    )
+    async with (
+        in_process_registry(limits=limits) as registry,
+        registry.components.callbacks.sending([callback]),
+    ):
+
+        async def shown(metric: str) -> float:
+            text = (await registry.ask("GET", "/metrics")).body.decode()
+            return sum(
+                float(line.rpartition(" ")[2])
+                for line in text.splitlines()
+                if line.startswith(f"rollcall_registry_{metric}")
+            )
+
+        async def has_failed() -> bool:
+            return await shown("callback_posts_total") > 0
+
+        await registry.post("a", ["prometheus:web"], FIRST)
+        await registry.get("/prometheus/web", key=SCRAPER)
+        await async_until(has_failed, within=20)
+        registry.clock.is_held = True
+        registry.store.failure = StoreUnreachable("the servers are away")
+
+        registry.clock.pass_seconds(700)
+        await registry.components.nodes.flush()
+
+        assert registry.components.nodes.state_counts() == (1, 0)
+        assert await shown("consumer_last_fetch_age_seconds") == 700
+        assert await shown("callback_failing_seconds") == 700
+        assert await shown("available") == 0
+        assert (await registry.ask("GET", "/healthz")).status == 503
+        registry.store.failure = None
+        assert (await registry.post("a", ["changed"], FIRST)).status == 200

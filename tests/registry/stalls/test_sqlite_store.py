@@ -14,7 +14,7 @@ from httpd.metrics import new_metrics
 from registry.composition import RegistryComponents
 from registry.daemon import IndexRefresher
 from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.directory.freshness import Freshness
 from registry.store.sqlite.store import SqliteStore
 from tests.support.registry.in_process import ManualClocks, components_on
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
@@ -61,7 +61,7 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
                 started=clock.uptime,
                 expire_at_most_percent=0,
             ),
-            clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
+            clocks=clock.clocks(),
             metrics=new_metrics(),
             log=structlog.wrap_logger(
                 None, wrapper_class=structlog.make_filtering_bound_logger("error")

@@ -63,16 +63,23 @@ KEYS = [
 
 
 class ManualClocks:
-    """Both clocks, moved by the test."""
+    """All clocks, moved by the test; while `is_held`, that of ages stands still."""
 
     def __init__(self) -> None:
         self.wall = float(WALL)
-        self.uptime = 1000.0
+        self.uptime = self.steady = 1000.0
+        self.is_held = False
 
     def pass_seconds(self, seconds: float) -> None:
         """Advance the clocks."""
         self.wall += seconds
-        self.uptime += seconds
+        self.steady += seconds
+        if not self.is_held:
+            self.uptime += seconds
+
+    def clocks(self) -> Clocks:
+        """Return them as a registry takes them."""
+        return Clocks(lambda: self.wall, lambda: self.uptime, lambda: self.steady)
 
 
 class RegistryResponse:
@@ -234,7 +241,7 @@ async def in_process_registry(
             expire_at_most_percent=limits.expire_at_most_percent,
         ),
         limits=limits,
-        clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
+        clocks=clock.clocks(),
         metrics=metrics,
         log=log,
         history_bytes=history_bytes,

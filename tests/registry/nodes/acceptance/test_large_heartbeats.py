@@ -88,14 +88,14 @@ async def test_a_large_heartbeat_with_equal_content_in_other_bytes_changes_nothi
 
 
 def test_without_a_limit_of_changes_there_is_none_of_bytes() -> None:
-    limits = Limits(capacity=Capacity(max_mib=0), changes_per_minute=0, monotonic=ManualClock())
+    limits = Limits(capacity=Capacity(max_mib=0), changes_per_minute=0, steady=ManualClock())
     for _ in range(1000):
         limits.take_bytes("a", bytes(1024 * 1024))
 
 
 def test_an_amount_waits_until_so_much_was_added() -> None:
     clock = ManualClock()
-    limit = RateLimit(per_minute=60, monotonic=clock)
+    limit = RateLimit(per_minute=60, steady=clock)
     assert not limit.take("a", 50)
     assert limit.take("a", 30) == pytest.approx(20)
     assert not limit.take("a", 10)

@@ -69,9 +69,9 @@ async def test_zero_is_no_limit() -> None:
             assert (await registry.post("web-1", [str(number)])).status == 200
 
 
-def limits_of(changes_per_minute: int, monotonic: ManualClock) -> Limits:
+def limits_of(changes_per_minute: int, steady: ManualClock) -> Limits:
     return Limits(
-        capacity=Capacity(max_mib=0), changes_per_minute=changes_per_minute, monotonic=monotonic
+        capacity=Capacity(max_mib=0), changes_per_minute=changes_per_minute, steady=steady
     )
 
 
@@ -103,7 +103,7 @@ def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> N
 @pytest.mark.slow
 def test_only_hosts_that_changed_within_a_minute_are_remembered() -> None:
     clock = ManualClock()
-    limit = RateLimit(per_minute=60, monotonic=clock)
+    limit = RateLimit(per_minute=60, steady=clock)
     largest = 0
     for number in range(20_000):
         clock.now += 0.01

@@ -15,7 +15,7 @@ from httpd.metrics import new_metrics
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
-from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.directory.freshness import Freshness
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
@@ -78,7 +78,7 @@ class Model:
             freshness=Freshness(
                 stale_after=STALE_AFTER, expire_after=0, started=0.0, expire_at_most_percent=0
             ),
-            clocks=Clocks(wall=lambda: self._clock.wall, monotonic=self._monotonic),
+            clocks=self._clock.clocks()._replace(monotonic=self._monotonic),
             metrics=new_metrics(),
             log=structlog.get_logger(),
         )
