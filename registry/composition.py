@@ -67,7 +67,7 @@ class RegistryComponents:
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
         continues = await self.nodes.load(self.slices)
-        self.history.follow()
+        self.history.follow(self.nodes.denied.digest)
         self.warm_up.begin(continues=continues)  # before any request sees the nodes
 
     async def deny(self, patterns: Collection[str]) -> None:
@@ -78,6 +78,7 @@ class RegistryComponents:
         if self.nodes.denied.would_change(patterns):
             self.history.forget()
             await self.nodes.deny(patterns, self.slices)
+            self.history.follow(self.nodes.denied.digest)
 
 
 def build_components(

@@ -1,5 +1,6 @@
 """The last changes of nodes, from which an interrupted watch resumes."""
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable
@@ -22,7 +23,7 @@ DROPPED_AT_ONCE = 100
 
 ID = re.compile(
     r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})"
-    r"(@(?P<order>[0-9a-f]{8})-(?P<sequence>[0-9]{1,18}))?"
+    r"(@(?P<order>[0-9a-f]{8,24})-(?P<sequence>[0-9]{1,18}))?"
     r"(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
 )
 
@@ -94,7 +95,8 @@ class ChangeHistory:
 
     Nodes that the directory has anyway do not count. An id is a position as text, with the name of
     this run of the registry. If several registries share the store, it has the place in the store's
-    order, too, by which a watch resumes on another registry.
+    order, too, by which a watch resumes on another registry. That order names the list of denied
+    hosts as well: a registry with another list has sent other nodes.
     """
 
     def __init__(
@@ -106,7 +108,8 @@ class ChangeHistory:
         self._run = token_hex(4)
         self._max_bytes = max_bytes
         self._store_position = store_position
-        self._order = ""
+        self._order = self._denied = ""
+        self._shared_from = math.inf  # the first number with a place in the store's order
         self._sequences: list[int] = []  # in the store's order, of each change
         self._dropped_sequence: int | None = None  # up to which changes are not kept
         self._changes: list[PastChange] = []
@@ -140,11 +143,17 @@ class ChangeHistory:
         if self._bytes > self._max_bytes:
             self._drop()
 
-    def follow(self) -> None:
-        """Begin with what the store holds now; later changes are recorded."""
+    def follow(self, denied: str = "") -> None:
+        """Let watches resume on other registries that deny the same hosts, from now on.
+
+        `denied` is the digest of the list. The last change is the first with a place in the store's
+        order: some before it are of this registry alone, such as those of hosts that it denies.
+        """
         position = self._store_position()
         if position is not None:
+            self._denied, self._shared_from = denied, self.last
             self._order, self._dropped_sequence = position
+            self._sequences[:] = [position.sequence] * len(self._sequences)
 
     def _note_sequence(self) -> None:
         position = self._store_position()
@@ -201,11 +210,13 @@ class ChangeHistory:
 
     def _shared(self, number: int) -> str:
         """Return the place of a change in the store's order, as text; empty if it has none."""
+        if number < self._shared_from:
+            return ""
         index = number - self._dropped - 1
         if index >= len(self._sequences):
             return ""
         sequence = self._sequences[index] if index >= 0 else self._dropped_sequence
-        return f"@{self._order}-{sequence}" if sequence else ""
+        return f"@{self._order}{self._denied}-{sequence}" if sequence else ""
 
     def _number_at(self, order: str | None, sequence: int) -> int | None:
         """Return the last change up to a place in the store's order; None if it is not known.
@@ -213,14 +224,20 @@ class ChangeHistory:
         It is not known either if that place is not reached yet.
         """
         position = self._store_position()
-        if position is None or order != self._order or self._dropped_sequence is None:
+        if position is None or self.last < self._shared_from or self._dropped_sequence is None:
+            return None
+        if order != self._order + self._denied:
             return None
         if not self._dropped_sequence <= sequence <= position.sequence:
             return None
         return self._dropped + bisect_right(self._sequences, sequence)
 
     def forget(self) -> None:
-        """Drop all changes: a watch that has not taken them begins anew."""
+        """Drop all changes: a watch that has not taken them begins anew.
+
+        Until `follow`, none resumes on another registry.
+        """
+        self._shared_from = math.inf
         self._bytes = 0
         if self._changes:
             self._dropped_sequence = self._sequences[-1] or self._dropped_sequence

@@ -21,6 +21,8 @@ from tests.support.registry.in_process import (
 )
 from tests.support.registry.load.watcher import Watcher
 from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.registry.stores.shared_store import SharedLog
+from tests.support.waiting import async_until
 
 DENIED = ("WEB-7.", "old-*")
 NAMES = ("web-7", "old-1", "old-2", "web-8")
@@ -232,3 +234,40 @@ def test_a_pattern_that_may_match_every_host_is_a_mistake(pattern: str) -> None:
     with pytest.raises(ValueError, match="which may match every host"):
         NodesSettings(denied=("web-7", pattern))
     RegistryKey(name="k", value="a" * 20, allow=("register",), nodes=("web-*", pattern))
+
+
+@pytest.mark.parametrize("is_first_there", [True, False])
+async def test_a_watch_that_moves_to_another_registry_shows_none_that_is_denied_there(
+    *, is_first_there: bool
+) -> None:
+    log = SharedLog(11)
+    async with (
+        in_process_registry(level="error", store=log.store()) as one,
+        in_process_registry(level="error", store=log.store()) as other,
+    ):
+        for name in NAMES:
+            await one.post(name, LABELS)
+        if not is_first_there:
+            await other.components.deny(["web-7"])
+        watcher = Watcher(other.address)
+
+        async def sees(*expected: str) -> None:
+            following = asyncio.create_task(keep_following(watcher))
+            await watcher.until(lambda seen: set(seen.nodes) == set(expected))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+        await sees("old-1", "old-2", "web-8", *(["web-7"] if is_first_there else []))
+        if is_first_there:
+            await one.components.deny(["web-7"])
+        await one.post("new", LABELS)
+        await async_until(lambda: _has(other, "new"))
+        await sees("new", "old-1", "old-2", "web-8", *(["web-7"] if is_first_there else []))
+
+        watcher.go_to(one.address)
+        await sees(*await names(one))
+        assert ("web-7" in watcher.nodes) is not is_first_there
+
+
+async def _has(registry: InProcessRegistry, name: str) -> bool:
+    return name in await names(registry)

@@ -150,3 +150,33 @@ def test_an_id_of_another_run_or_of_the_future_is_not_known() -> None:
     assert history.position_of(ChangeHistory().id_of(Position(1))) is None
     assert history.position_of(history.id_of(Position(2))) is None
     assert history.position_of("") is None
+
+
+def test_a_watch_resumes_only_where_the_same_hosts_are_denied() -> None:
+    one, other = Shared(sequence=5), Shared(sequence=5)
+    here, there = history_over(one), history_over(other)
+    allowed = here.id_of(Position(0))
+
+    there.forget()
+    other.reach(6)
+    there.record(change("denied", kind=ChangeKind.DELETED))
+    while_denied = there.id_of(Position(1))
+    there.follow("d" * 16)
+
+    assert there.position_of(allowed) is None
+    assert here.position_of(there.id_of(Position(1))) is None
+    one.reach(7)
+    here.record(change("a"))
+    here.forget()
+    here.record(change("denied", kind=ChangeKind.DELETED))
+    assert here.position_of(there.id_of(Position(1))) is None
+    here.follow("d" * 16)
+    # Only who was told that the hosts are gone resumes elsewhere.
+    assert there.position_of(here.id_of(Position(1))) is None
+    assert here.position_of(there.id_of(Position(0))) is None
+    assert here.position_of(while_denied) is None
+    assert here.position_of(there.id_of(Position(1))) is None  # before the list was equal
+    other.reach(7)
+    there.record(change("a"))
+    assert there.position_of(here.id_of(Position(2))) == Position(2)
+    assert here.position_of(there.id_of(Position(2))) == Position(2)
