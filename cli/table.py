@@ -285,6 +285,10 @@ OF_HOSTS = {
         "forget": (
             "Take hosts that are gone for good out of the registry, and their targets with them."
         ),
+        "roll-call": (
+            "Call the roll: which of the hosts in `nodes.expected` are missing,"
+            " and which are unexpected."
+        ),
     },
     "watch": {"watch": "Follow the nodes until Ctrl-C: all that are there, then each change."},
     "targets": {

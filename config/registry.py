@@ -83,7 +83,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
     (0: no limit). So many MiB of large heartbeats of one host are decoded a minute. Hosts that
     match ``denied``, shell patterns of hostnames, are left out of every answer, and nobody may
-    report or delete them.
+    report or delete them. Those in the file ``expected`` are never forgotten.
     """
 
     stale_after_seconds: Seconds = 90
@@ -93,6 +93,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     max_mib: NotNegative = 512
     changes_per_minute: NotNegative = 60
     denied: tuple[str, ...] = ()
+    expected: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
     def mistakes(self) -> Iterator[str]:
         """Require that no node is forgotten before it is stale, and that some hosts are denied."""

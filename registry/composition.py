@@ -20,6 +20,7 @@ from registry.api.access import permits
 from registry.api.headers import StateHeaders
 from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.representation import Answers
+from registry.api.roll_call import RollCallApi
 from registry.api.status import Facts, RefusalRecorder, Remembered, StatusApi
 from registry.api.targets import TargetsApi
 from registry.api.watch import MAX_WATCHERS, Watch
@@ -27,14 +28,21 @@ from registry.callbacks.batches import ChangeBatches
 from registry.callbacks.callbacks import Callbacks
 from registry.callbacks.sender import Parts
 from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
-from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
+from registry.metrics import (
+    CallbackMetrics,
+    NodeMetrics,
+    RollCallMetrics,
+    register_reader_metrics,
+)
 from registry.nodes.audit import AUDITED_KINDS, AuditLog
 from registry.nodes.context import RegistryContext
+from registry.nodes.expected_file import ExpectedFile
 from registry.nodes.heartbeat_history import HeartbeatHistory
 from registry.nodes.history import FOLLOWED_KINDS, MAX_BYTES, ChangeHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
 from registry.nodes.refusals import RefusedHosts
+from registry.nodes.roll_call import RollCalls
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import INDEXED_KINDS, TargetIndex
 from registry.prometheus.scrapers import Scrapers
@@ -59,6 +67,7 @@ class RegistryComponents:
     warm_up: WarmUp
     scrapers: Scrapers
     remembered: Remembered
+    expected_file: ExpectedFile
     facts: Facts
     audit: AuditLog
     reachability: ReachabilityLog
@@ -66,9 +75,15 @@ class RegistryComponents:
 
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
+        await self.expected_file.start()
         continues = await self.nodes.load(self.slices)
         self.history.follow(self.nodes.denied.digest)
         self.warm_up.begin(continues=continues)  # before any request sees the nodes
+        await self.call_roll()
+
+    async def call_roll(self) -> None:
+        """Call the roll, for metrics and the status."""
+        await self.remembered.roll_calls.refresh(self.slices)
 
     async def deny(self, patterns: Collection[str]) -> None:
         """Deny these hosts from now on, and no others.
@@ -103,6 +118,9 @@ def build_components(
         max_bytes=history_bytes, store_position=lambda: None if shared is None else shared.position
     )
     wakeups = Wakeups()
+    refused, expected_file = RefusedHosts(context), ExpectedFile(context, nodes, slices)
+    roll_calls = RollCalls(context, nodes, expected_file, warm_up, refused)
+    RollCallMetrics(context.metrics, nodes, roll_calls)
     node_metrics = NodeMetrics(
         context.metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )
@@ -134,13 +152,15 @@ def build_components(
         warm_up=warm_up,
         scrapers=scrapers,
         remembered=Remembered(
-            RefusedHosts(context),
+            refused,
             HeartbeatHistory(
                 accepted=lambda: node_metrics.accepted,
                 states=nodes.state_counts,
                 wall=clocks.wall,
             ),
+            roll_calls,
         ),
+        expected_file=expected_file,
         facts=Facts(
             version=VERSION,
             store_url=store_url,
@@ -214,6 +234,12 @@ def build_application(
                 watch=watch,
             ).routes(),
             *targets.routes(),
+            *RollCallApi(
+                calls=registry.remembered.roll_calls,
+                queries=queries,
+                answers=answers,
+                slices=registry.slices,
+            ).routes(),
             *status.routes(),
             *access_routes("registry", version=VERSION, hostname=None),
         ],

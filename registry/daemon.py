@@ -53,6 +53,7 @@ MAX_PAUSE_SECONDS = 3.0
 # A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
 SEARCH_REFRESH_SECONDS = 2.0
+ROLL_CALL_SECONDS = 5.0
 # A full collection takes 0.5, 0.9 and 1.9 ms of CPU time with 1000, 2000 and 5000 new nodes of two
 # services each. While 100,000 nodes come, all collections before a freeze take 54, 44 and 38 ms.
 # A freeze takes 10 us.
@@ -138,6 +139,8 @@ async def run(
             (FLUSH_SECONDS, registry.nodes.writes.delete_expired),
             (FLUSH_SECONDS, registry.queries.update_ages),
             (FLUSH_SECONDS, registry.reachability.look),
+            (FLUSH_SECONDS, registry.expected_file.look),
+            (ROLL_CALL_SECONDS, registry.call_roll),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
             (SEARCH_REFRESH_SECONDS, registry.queries.prepare_search),
             (STEP_SECONDS, registry.remembered.heartbeats.sample),
@@ -219,6 +222,7 @@ def _open(
             max_mib=nodes.max_mib,
             changes_per_minute=nodes.changes_per_minute,
             denied=nodes.denied,
+            expected=configuration.expected,
             warm_up=nodes.warm_up,
         ),
         clocks=Clocks(wall=time.time, monotonic=clock, steady=time.monotonic),
@@ -277,7 +281,7 @@ class IndexRefresher:
 
 
 class Reloader:
-    """Reads keys, callbacks and denied hosts again when called.
+    """Reads keys, callbacks, and denied and expected hosts again when called.
 
     Raises ConfigError; the old ones stay then.
 
@@ -304,6 +308,7 @@ class Reloader:
         self._keyring.replace(fresh.callers, derived=fresh.derived)
         self._registry.callbacks.replace(fresh.callbacks)
         await self._registry.deny(fresh.settings.nodes.denied)
+        await self._registry.expected_file.read()
         log_pending_restarts(
             changed_settings(
                 self._configuration.settings,

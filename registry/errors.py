@@ -58,6 +58,16 @@ class WarmingUp(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class NoRollCall(Exception):
+    """The settings name no hosts that are expected."""
+
+
+class ExpectedUnread(Exception):
+    """No list of expected hosts was read yet."""
+
+    retry_after_seconds = 2
+
+
 class StoreOpenError(Exception):
     """The store cannot be opened; the text says why and what to do. The store was not changed."""
 
@@ -112,6 +122,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     HostnameInvalid: HTTPStatus.BAD_REQUEST,
     HostnameMismatch: HTTPStatus.BAD_REQUEST,
     NodeNotFound: HTTPStatus.NOT_FOUND,
+    NoRollCall: HTTPStatus.NOT_FOUND,
     NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
     CloneRefused: HTTPStatus.CONFLICT,
     IdentityMismatch: HTTPStatus.CONFLICT,
@@ -120,6 +131,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     CapacityReached: HTTPStatus.INSUFFICIENT_STORAGE,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
     WarmingUp: HTTPStatus.SERVICE_UNAVAILABLE,
+    ExpectedUnread: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyReaders: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyHeartbeats: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -12,6 +12,7 @@ from registry.callbacks.callbacks import Callbacks
 from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
 from registry.nodes.directory.events import Change, ChangeKind
 from registry.nodes.nodes import Nodes
+from registry.nodes.roll_call import MAX_NAMED, STATES, RollCalls
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
@@ -211,6 +212,54 @@ class NodeMetrics(Collector):
         for caller, user_agent, age in self._scrapers.ages():
             ages.add_metric([caller, user_agent], age)
         return ages
+
+
+class RollCallMetrics(Collector):
+    """Which expected hosts report, and whether their list can be used."""
+
+    def __init__(self, metrics: CollectorRegistry, nodes: Nodes, roll_calls: RollCalls) -> None:
+        self._nodes = nodes
+        self._roll_calls = roll_calls
+        metrics.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric family; without a roll call, the hosts have no values."""
+        hosts = GaugeMetricFamily(
+            "rollcall_registry_hosts",
+            "Hosts of nodes.expected, and nodes that are not in it, by state.",
+            labels=["state"],
+        )
+        absent = GaugeMetricFamily(
+            "rollcall_registry_host_absent",
+            f"1 for each expected host that is absent, of the first {MAX_NAMED}.",
+            labels=["host"],
+        )
+        latest = self._roll_calls.latest
+        if latest is not None:
+            for state in STATES:
+                hosts.add_metric([state], latest.counts[state])
+            for host in latest.absent:
+                absent.add_metric([host], 1)
+        yield from (hosts, absent)
+        unusable = self._roll_calls.file.problem or not self._nodes.expected.is_known
+        for name, text, value in (
+            (
+                "nodes_away",
+                "Stale nodes that nodes.expected names as away.",
+                0 if latest is None else latest.stale_away,
+            ),
+            (
+                "expected_unusable",
+                "1 while the file nodes.expected cannot be used, else 0.",
+                int(bool(unusable)),
+            ),
+            (
+                "expected_differs",
+                "How many registries that share the store have another list nodes.expected.",
+                len(self._nodes.expected_elsewhere),
+            ),
+        ):
+            yield GaugeMetricFamily(f"rollcall_registry_{name}", text, value=value)
 
 
 class CallbackMetrics(Collector):

@@ -60,6 +60,8 @@ class RegistryConfiguration:
         with suppress(ConfigError):  # which is a mistake of its own
             warning = self._store(NatsOptions()).warning()
             found += [] if warning is None else [f"store: {warning}"]
+        if self.expected is not None and not os.access(self.expected, os.R_OK):
+            found.append(f"nodes.expected: {self.expected} cannot be read, so no host expires")
         return [f"{self.file}: {warning}" for warning in found]
 
     def unsafe_settings(self) -> list[str]:
@@ -84,6 +86,12 @@ class RegistryConfiguration:
             ),
         ]
         return [f"{self.file}: {each}" for each in found]
+
+    @property
+    def expected(self) -> Path | None:
+        """The file with the hosts that are expected."""
+        name = self.settings.nodes.expected
+        return None if name is None else self._secrets.path(name)
 
     @property
     def proxies(self) -> TrustedProxies:

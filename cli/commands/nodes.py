@@ -1,4 +1,4 @@
-"""`nodes`, `node` and `forget`: which hosts there are, what one says, and which are gone."""
+"""`nodes`, `node`, `forget` and `roll-call`: which hosts there are, are gone, or are missing."""
 
 import asyncio
 import re
@@ -8,23 +8,25 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from cli.errors import WrongUsage
+from cli.errors import DONE, FAILED, WrongUsage
 from cli.options import filter_options, host_argument, hosts_argument, yes_option
 from cli.output.output import Format, confirm
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
-from cli.output.text import age, counted
+from cli.output.text import age, counted, first_line
 from cli.reach.choice import HostChoice, found_nothing, pairs, selected
 from cli.reach.names import LabelUnknown, require_labels
 from cli.reach.session import Session
 from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
 from registry.client.errors import HostnameTaken, NotFound
-from registry.client.models import AddressedNode, ExplainedNode, ExplainedService, Status
+from registry.client.models import AddressedNode, ExplainedNode, ExplainedService, RollCall, Status
 from registry.message import Node
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
 COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
+# The lists of a roll call; what is missed stands first.
+MISSED_FIRST = ("absent", "stale", "away", "unexpected")
 AGAIN = "an agent that runs registers it again"
 
 
@@ -323,3 +325,69 @@ async def _forget(session: Session, found: Sequence[ExplainedNode]) -> None:
             await registry.forget(name)
             step = "" if node.stale else f"; on {name}: rollcall-agent deregister keeps it out"
             session.output.note(f"{name} is forgotten; {AGAIN}{step}")
+
+
+@click.command("roll-call", cls=FormCommand)
+@click.pass_context
+def roll_call(ctx: click.Context) -> int:
+    """Call the roll: which of the hosts in `nodes.expected` are missing, and which are unexpected.
+
+    Hosts that are stale were silent for less than `nodes.expire_after_seconds`; those that are
+    absent for longer, or they never reported, or were deleted.
+
+    The exit status is 1 if any host is absent or stale, 2 if the registry has no such setting, and
+    3 while it warms up or has read no list.
+
+    Examples:
+        rollcall roll-call
+
+    """
+    session = session_of(ctx)
+    found = asyncio.run(_called(session))
+    output = session.output
+    items = [item for state in MISSED_FIRST for item in _called_items(found, state)]
+    if output.form in (Format.JSON, Format.YAML):
+        output.value(msgspec.to_builtins(found))
+    else:
+        output.items(
+            items,
+            columns={
+                "hostname": "HOST",
+                "state": "STATE",
+                "last_seen": "LAST SEEN",
+                "rejected": "REJECTED",
+            },
+            name="hostname",
+            empty=f"all {found.expected} expected hosts report",
+        )
+        output.count(f"{found.present} of {found.expected} expected hosts report")
+        missing = [*found.absent, *found.stale]
+        if missing:
+            output.next_steps(typed(f"{session.rollcall} why", missing[0].hostname))
+    return FAILED if found.absent or found.stale else DONE
+
+
+async def _called(session: Session) -> RollCall:
+    async with session.registry() as registry:
+        try:
+            return await registry.roll_call()
+        except NotFound as error:
+            raise WrongUsage(
+                "the registry expects no hosts",
+                hint="name a file of hostnames as `nodes.expected` in registry.yml",
+            ) from error
+
+
+def _called_items(found: RollCall, state: str) -> Iterator[Mapping[str, Any]]:
+    for each in getattr(found, state):
+        if isinstance(each, str):
+            yield {"hostname": each, "state": state}
+        else:
+            seen = "never" if each.last_seen is None else moment(each.last_seen)
+            rejected = first_line(each.rejected)
+            yield {
+                "hostname": each.hostname,
+                "state": state,
+                "last_seen": seen,
+                "rejected": rejected,
+            }

@@ -118,16 +118,34 @@ def _host(session: Session, node: Node, found: Verdict, status: int) -> Answer:
 
 
 async def _unknown(session: Session, hostname: str, error: NotKnown) -> Answer:
-    """Return why the registry does not know a host; NotKnown if it never heard of it."""
+    """Return why the registry does not know a host; NotKnown if nobody told it of one."""
     status = await _status(session)
-    rejected = [each for each in status.refused if each.hostname == hostname.lower()]
-    if not rejected:
+    name = hostname.lower().removesuffix(".")
+    state = await _state(session, name, status)
+    rejected = [each for each in status.refused if each.hostname == name]
+    if not (rejected or state):
         raise error
-    last = rejected[0]
-    ago = age(status.now - last.at)
-    text = f"rejected {ago} ago, from {last.address} ({last.status}): {last.message}"
-    step = f"{session.rollcall} doctor"
+    texts = [f"{state}: expected, and never seen, or deleted"] if state else []
+    if rejected:
+        last = rejected[0]
+        ago = age(status.now - last.at)
+        texts.append(f"rejected {ago} ago, from {last.address} ({last.status}): {last.message}")
+    text = "; ".join(texts)
+    step = f"{session.rollcall} {'doctor' if rejected else 'roll-call'}"
     return Answer(hostname, Verdict(is_healthy=False, text=text), NOT_REACHED, {}, step)
+
+
+async def _state(session: Session, hostname: str, status: Status) -> str | None:
+    """Return whether an expected host is absent or away; None for others, or if none is known."""
+    if status.expected.file is None:
+        return None
+    async with session.registry() as registry:
+        try:
+            call = await registry.roll_call()
+        except RegistryError:
+            return None
+    is_absent = any(each.hostname == hostname for each in call.absent)
+    return "absent" if is_absent else "away" if hostname in call.away else None
 
 
 async def _status(session: Session) -> Status:
@@ -142,7 +160,9 @@ async def _silence(session: Session, node: Node) -> str | None:
         return None
     rejected = [each for each in status.refused if each.hostname == node.hostname]
     cause = f"; rejected ({rejected[0].status}): {rejected[0].message}" if rejected else ""
-    return silence(node.last_update, status.now) + cause
+    state = await _state(session, node.hostname, status)
+    expected = f"; {state} in the roll call" if state else ""
+    return silence(node.last_update, status.now) + expected + cause
 
 
 async def _of_host(

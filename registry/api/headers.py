@@ -9,7 +9,7 @@ from registry.nodes.nodes import Nodes
 from registry.nodes.warm_up import WarmUp
 
 WARMING, STORE_AGE = "Rollcall-Warming", "Rollcall-Store-Age"
-LISTS = ("/nodes", "/services")
+LISTS = ("/nodes", "/services", "/roll-call")
 TARGETS = "/prometheus/"  # while the registry warms up, these are withheld
 READS = {"GET", "HEAD"}
 # Without a key nothing can be learned, not even which paths there are.

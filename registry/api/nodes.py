@@ -29,7 +29,7 @@ from registry.api.queries import (
     single,
     watch_filters,
 )
-from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers
+from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers, next_page
 from registry.api.watch import View, Watch
 from registry.errors import StoreUnavailable
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
@@ -170,11 +170,7 @@ class NodesApi:
 
 def _headers(request: web.Request, listing: Listing) -> dict[str, str]:
     total = {} if listing.total is None else {"Rollcall-Total": str(listing.total)}
-    if listing.next_after is None:
-        return total
-    following = request.rel_url.update_query(after=listing.next_after)
-    # Relative to the request's path, of which a proxy may have removed the beginning.
-    return total | {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
+    return total | next_page(request, listing.next_after)
 
 
 def _array(entry: Entry, *, address: bool = False) -> bytes:

@@ -12,6 +12,7 @@ from registry.nodes.directory.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
 SELECTION = ("search", "apps_down", "limit", "after", "total")
+PAGE = ("limit", "after")
 LISTS_ONLY = ("max_age", "stale", "held", *SELECTION)  # a watch has none of them
 WATCH = "watch"
 ADDRESS = "address"
@@ -56,16 +57,22 @@ def watch_filters(parameters: MultiMapping[str]) -> Filters:
 
 def selection(parameters: MultiMapping[str]) -> Selection:
     """Return what the query parameters of GET /nodes select."""
-    after = single(parameters, "after")
+    after, limit = page(parameters)
     return Selection(
         filters=filters(parameters),
-        after="" if after is None else normalise_hostname(after),
-        limit=_limit(single(parameters, "limit")),
+        after=after,
+        limit=limit,
         search=_search(single(parameters, "search")),
         apps_down=_boolean(parameters, "apps_down"),
         address=is_with_address(parameters),
         total=bool(_boolean(parameters, "total")),
     )
+
+
+def page(parameters: MultiMapping[str]) -> tuple[str, int | None]:
+    """Return the hostname after which a page begins, and how many hosts it has at most."""
+    after = single(parameters, "after")
+    return "" if after is None else normalise_hostname(after), _limit(single(parameters, "limit"))
 
 
 def filters(parameters: MultiMapping[str]) -> Filters:

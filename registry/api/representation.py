@@ -25,6 +25,7 @@ MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
 # turn hold none.
 CONFIRMED_AT_ONCE = 32
 CONFIRMING_SECONDS = 30.0
+NO_HEADERS: Mapping[str, str] = {}
 # A client that names no preference for the identity prefers any coding that it names.
 IDENTITY, ANY = "identity", "*"
 QUALITY = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
@@ -91,12 +92,16 @@ class Answers:
         return compressed if await self.compression.complete(body, coding) else None
 
     async def respond_whole(
-        self, request: web.Request, reader: Reader, content: bytes
+        self,
+        request: web.Request,
+        reader: Reader,
+        content: bytes,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> web.StreamResponse:
         """Answer 200 with JSON that is for this reader alone."""
         body = WholeBody(content)
         self._readers.attach(reader, body)
-        return await self._send(request, body, JSON_HEADERS)
+        return await self._send(request, body, {**JSON_HEADERS, **headers})
 
     async def confirm(
         self, request: web.Request, make: Callable[[], Awaitable[bytes]]
@@ -153,6 +158,15 @@ def _abort(request: web.Request) -> Callable[[], None]:
             request.transport.abort()
 
     return abort
+
+
+def next_page(request: web.Request, after: str | None) -> dict[str, str]:
+    """Return the header that says where the next page is, if one follows after a hostname."""
+    if after is None:
+        return {}
+    following = request.rel_url.update_query(after=after)
+    # Relative to the request's path, of which a proxy may have removed the beginning.
+    return {"Link": f'<{following.raw_name}?{following.raw_query_string}>; rel="next"'}
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:

@@ -14,6 +14,7 @@ from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
 from registry.nodes.nodes import Nodes
 from registry.nodes.refusals import Refusal, RefusedHosts
+from registry.nodes.roll_call import RollCalls
 from registry.nodes.warm_up import WarmUp
 from registry.store.protocol import Member
 
@@ -54,6 +55,30 @@ class DeniedStatus(msgspec.Struct, frozen=True, kw_only=True):
     differs_from: Sequence[str]
 
 
+class RollCallCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many hosts are expected, how they are, and how many others there are."""
+
+    expected: int
+    present: int
+    stale: int
+    absent: int
+    away: int
+    unexpected: int
+
+
+class ExpectedStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The list `nodes.expected`: its file, None if none is set, and why that cannot be used.
+
+    `roll_call` is None without a list, and while not all nodes are known.
+    """
+
+    file: str | None
+    problem: str
+    digest: str
+    differs_from: Sequence[str]
+    roll_call: RollCallCounts | None
+
+
 class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes there are, and how many are fresh, stale, held, and report apps down."""
 
@@ -75,6 +100,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreStatus
     members: Sequence[Member]
     denied: DeniedStatus
+    expected: ExpectedStatus
     nodes: NodeCounts
     refused: list[Refusal]
     history: HeartbeatSamples
@@ -95,6 +121,7 @@ class Remembered(NamedTuple):
 
     refused: RefusedHosts
     heartbeats: HeartbeatHistory
+    roll_calls: RollCalls
 
 
 class StatusApi:
@@ -150,6 +177,7 @@ class StatusApi:
                     digest=denied.digest,
                     differs_from=self._nodes.denied_elsewhere,
                 ),
+                expected=self._expected(),
                 nodes=NodeCounts(
                     total=fresh + stale,
                     fresh=fresh,
@@ -160,6 +188,17 @@ class StatusApi:
                 refused=refused,
                 history=self._remembered.heartbeats.samples(),
             )
+        )
+
+    def _expected(self) -> ExpectedStatus:
+        file, latest = self._remembered.roll_calls.file, self._remembered.roll_calls.latest
+        counts = None if latest is None else RollCallCounts(**latest.numbers())
+        return ExpectedStatus(
+            file=None if file.path is None else str(file.path),
+            problem=file.problem,
+            digest=self._nodes.expected.digest,
+            differs_from=self._nodes.expected_elsewhere,
+            roll_call=counts,
         )
 
 

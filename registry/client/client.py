@@ -30,6 +30,7 @@ from registry.client.models import (
     AddressedNode,
     ExplainedNode,
     Gaps,
+    RollCall,
     Service,
     Status,
     filter_parameters,
@@ -156,6 +157,10 @@ class RegistryClient(DaemonClient):
     async def status(self) -> Status:
         """Return how the registry is."""
         return _decode(await self._send("GET", "/status"), Status)
+
+    async def roll_call(self) -> RollCall:
+        """Return which expected hosts report; NotFound where none are expected."""
+        return _decode(await self._send("GET", "/roll-call"), RollCall)
 
     @asynccontextmanager
     async def stream(

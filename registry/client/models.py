@@ -124,6 +124,33 @@ class Denied(msgspec.Struct, frozen=True):
     differs_from: list[str] = []
 
 
+class MissingHost(msgspec.Struct, frozen=True):
+    """An expected host that does not report; None where the registry knows nothing."""
+
+    hostname: str
+    last_seen: int | None
+    rejected: str | None
+
+
+class RollCall(msgspec.Struct, frozen=True):
+    """Which of the expected hosts report, and which others do; the first two are counts."""
+
+    expected: int
+    present: int
+    stale: list[MissingHost]
+    absent: list[MissingHost]
+    away: list[str]
+    unexpected: list[str]
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """The list `nodes.expected`: its file if one is set, what is wrong, who has another list."""
+
+    file: str | None = None
+    problem: str = ""
+    differs_from: list[str] = []
+
+
 class Status(msgspec.Struct, frozen=True):
     """How a registry is; times are Unix seconds by its clock."""
 
@@ -135,6 +162,7 @@ class Status(msgspec.Struct, frozen=True):
     refused: list[Refused]
     nodes: NodeCounts = NodeCounts()
     denied: Denied = Denied()
+    expected: Expected = Expected()
 
 
 class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -16,13 +17,15 @@ from registry.store.protocol import NodeStore
 class NodeRules:
     """The settings of nodes: when they age, how much they may take, and which hosts are denied.
 
-    `max_mib` and `changes_per_minute` are 0 for no limit; `warm_up` is in seconds.
+    `expected` is the file with the hosts that do not expire, None without one. `max_mib` and
+    `changes_per_minute` are 0 for no limit; `warm_up` is in seconds.
     """
 
     freshness: Freshness
     max_mib: int = 0
     changes_per_minute: int = 0
     denied: Sequence[str] = ()
+    expected: Path | None = None
     warm_up: float = 0.0
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from registry.errors import (
     IdentityMismatch,
@@ -27,6 +27,7 @@ from registry.nodes.directory.directory import (
     entries_from_rows,
 )
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.directory.expected import ExpectedHosts
 from registry.nodes.heartbeats import Heartbeats
 from registry.nodes.writes import Writes
 from registry.responses.time_slices import TimeSlices
@@ -57,8 +58,18 @@ class Nodes:
         self._events = context.changes
         self._freshness = settings.freshness
         self._monotonic = monotonic
+        self.expected = ExpectedHosts(
+            context.directory,
+            settings.freshness,
+            monotonic,
+            is_set=settings.expected is not None,
+        )
         self.ages = Ages(
-            directory=context.directory, freshness=settings.freshness, monotonic=monotonic
+            directory=context.directory,
+            freshness=settings.freshness,
+            monotonic=monotonic,
+            expected=self.expected,
+            agree=lambda: not self.expected_elsewhere,
         )
         context.changes.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
         self.capacity = Capacity(
@@ -80,7 +91,7 @@ class Nodes:
 
         Until then every other method raises NotLoaded. Raises StoreOpenError.
         """
-        self._announce_denied()
+        self._announce()
         rows, continues = await self._store.load()
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
         await slices.run(self._publish_loaded(entries))
@@ -88,9 +99,14 @@ class Nodes:
         self.writes.unavailable_error = None
         return continues
 
-    def _announce_denied(self) -> None:
+    def _announce(self) -> None:
         if self._shared is not None:
-            self._shared.announce_denied(self.denied.digest)
+            self._shared.announce(denied=self.denied.digest, expected=self.expected.digest)
+
+    async def expect(self, hosts: Mapping[str, bool], digest: str, slices: TimeSlices) -> None:
+        """Expect these hosts from now on, and no others."""
+        await slices.run(self.expected.replace(hosts, digest))
+        self._announce()
 
     async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
         """Deny these hosts from now on, and no others; forget those that are known.
@@ -98,7 +114,7 @@ class Nodes:
         Those that are denied no more are listed again if the store has them.
         """
         self.denied.replace(patterns)
-        self._announce_denied()
+        self._announce()
         if not isinstance(self.writes.unavailable_error, NotLoaded):
             await slices.run(self._forget_denied())
             await slices.run(self._applied.release(DENIED))
@@ -154,17 +170,16 @@ class Nodes:
 
     @property
     def denied_elsewhere(self) -> Sequence[str]:
-        """The registries that share the store, but deny other hosts than this one.
-
-        Those on one host have the same name, so their run is named, too.
-        """
+        """The registries that share the store, but deny other hosts than this one."""
         digest, members = self.denied.digest, self.members
-        names = Counter(each.name for each in members)
-        return [
-            each.name if names[each.name] == 1 else f"{each.name} (run {each.run})"
-            for each in members
-            if not each.own and each.denied != digest
-        ]
+        return _named([each for each in members if not each.own and each.denied != digest], members)
+
+    @property
+    def expected_elsewhere(self) -> Sequence[str]:
+        """The registries that share the store, but expect other hosts than this one."""
+        digest, members = self.expected.digest, self.members
+        different = [each for each in members if not each.own and each.expected != digest]
+        return _named(different, members)
 
     @property
     def store_state(self) -> tuple[str, str]:
@@ -261,6 +276,14 @@ class Nodes:
     def _on_deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
         if error is None:
             self._applied.forget(hostname, ChangeKind.DELETED, source)
+
+
+def _named(some: Sequence[Member], members: Sequence[Member]) -> list[str]:
+    """Return the names of some members; those on one host share it, so their run is named, too."""
+    names = Counter(each.name for each in members)
+    return [
+        each.name if names[each.name] == 1 else f"{each.name} (run {each.run})" for each in some
+    ]
 
 
 def _deletion_refusal(

@@ -14,6 +14,7 @@ class _Seen(NamedTuple):
     name: str
     uptime: float
     denied: str
+    expected: str
 
 
 class Members:
@@ -27,11 +28,11 @@ class Members:
         self._uptime = uptime
         self._seen: dict[str, _Seen] = {}
 
-    def saw(self, run: str, name: str, uptime: float, denied: str) -> None:
-        """Record that a registry wrote when the count was `uptime`, with its digest of denied."""
+    def saw(self, run: str, name: str, uptime: float, *, denied: str, expected: str) -> None:
+        """Record that a registry wrote when the count was `uptime`, with digests of its lists."""
         if run not in self._seen and len(self._seen) >= MAX_MEMBERS:
             self._forget()
-        self._seen[run] = _Seen(name, uptime, denied)
+        self._seen[run] = _Seen(name, uptime, denied, expected)
 
     def listed(self) -> list[Member]:
         """Return those that have written lately, by name."""
@@ -44,6 +45,7 @@ class Members:
                 own=run == self._own,
                 seen_seconds=round(max(0.0, now - seen.uptime), 1),
                 denied=seen.denied,
+                expected=seen.expected,
             )
             for run, seen in self._seen.items()
         ]

@@ -79,7 +79,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A registry that shares the store: the name of its host, and of its run.
 
     `own` is whether it is the one that is asked. `seen_seconds` ago it wrote to the store.
-    `denied` is the digest of its list of denied hosts, empty without one.
+    `denied` and `expected` are the digests of its lists of hosts, each empty without one.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     own: bool
     seen_seconds: float
     denied: str = ""
+    expected: str = ""
 
 
 # An unchanged node was heard of: its hostname, new `last_update` and address. A plain tuple takes a
@@ -285,8 +286,8 @@ class SharedStore(NodeStore, Protocol):
     def members(self) -> Sequence[Member]:
         """The registries that have written to the store lately."""
 
-    def announce_denied(self, digest: str) -> None:
-        """Tell the other registries the digest of the list of denied hosts, also before `load`."""
+    def announce(self, *, denied: str, expected: str) -> None:
+        """Tell the other registries the digests of the lists of hosts, also before `load`."""
 
     @property
     def position(self) -> StorePosition | None:

@@ -263,6 +263,7 @@ READ_ONLY = {
     "watch",
     "targets",
     "services",
+    "roll-call",
     "doctor",
     "apps",
     "top",

@@ -5,7 +5,8 @@ from collections.abc import Callable, Container, Sequence
 
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.events import Change
-from registry.nodes.directory.freshness import DUE, FRESH, SOON, STALE, Freshness
+from registry.nodes.directory.expected import ExpectedHosts
+from registry.nodes.directory.freshness import DUE, FRESH, KEPT, SOON, STALE, Freshness
 
 
 class Ages:
@@ -18,14 +19,25 @@ class Ages:
 
     Until the registry has run for a window, it does not know how many expired within the last one,
     so none expires. Nodes that are due count as held then only if too many are, as far as it knows.
+
+    Hosts that are expected do not expire, and count in none of these numbers. Until the registry
+    knows the list, and while registries that share the store do not agree on it, no node expires.
     """
 
     def __init__(
-        self, *, directory: Directory, freshness: Freshness, monotonic: Callable[[], float]
+        self,
+        *,
+        directory: Directory,
+        freshness: Freshness,
+        monotonic: Callable[[], float],
+        expected: ExpectedHosts,
+        agree: Callable[[], bool],
     ) -> None:
         self._directory = directory
         self._freshness = freshness
         self._monotonic = monotonic
+        self._expected = expected
+        self._agree = agree
         self._expired: deque[float] = deque()  # when, of those within the last window
 
     @property
@@ -40,17 +52,17 @@ class Ages:
     def advance_some(self) -> tuple[Sequence[Entry], bool]:
         """Move some nodes on; return those that are stale now, and whether any were moved."""
         now, freshness = self._monotonic(), self._freshness
-        silent = self._move(FRESH, lambda heard: freshness.is_stale(heard, now))
-        others = self._move(STALE, lambda heard: freshness.is_due_soon(heard, now))
-        if self._knows_enough(now) or self._are_too_many():
-            others += self._move(SOON, lambda heard: freshness.is_due(heard, now))
-        return silent, bool(silent or others)
-
-    def _move(self, stage: int, is_over: Callable[[float], bool]) -> list[Entry]:
-        moved = self._directory.stage(stage).oldest(lambda entry: is_over(entry.heard))
-        for entry in moved:
-            self._directory.advance(entry)
-        return moved
+        directory, expected = self._directory, self._expected
+        silent = directory.stage(FRESH).oldest(lambda entry: freshness.is_stale(entry.heard, now))
+        directory.move(silent, STALE)
+        soon = directory.stage(STALE).oldest(lambda entry: freshness.is_due_soon(entry.heard, now))
+        directory.move([entry for entry in soon if entry.hostname in expected], KEPT)
+        directory.move([entry for entry in soon if entry.stage != KEPT], SOON)
+        due: list[Entry] = []
+        if directory.stage(SOON) and (self._knows_enough(now) or self._are_too_many()):
+            due = directory.stage(SOON).oldest(lambda entry: freshness.is_due(entry.heard, now))
+            directory.move(due, DUE)
+        return silent, bool(silent or soon or due)
 
     def expiring(self, pending: Container[str]) -> Sequence[Entry]:
         """Return some nodes that expire now; none with a change that is on its way to the store.
@@ -58,20 +70,26 @@ class Ages:
         It is to be asked once `advance_some` moves no more: then all are counted.
         """
         now = self._monotonic()
-        if not self._freshness.may_expire(now):
+        if not (self.held and self._freshness.may_expire(now) and self._knows_expected()):
             return ()
         holds = not self._knows_enough(now) or self._are_too_many()
 
         def expires(entry: Entry) -> bool | None:
             if holds and not self._freshness.is_held_long_enough(entry.heard, now):
                 return False
-            return None if entry.hostname in pending else True
+            return None if entry.hostname in pending or entry.hostname in self._expected else True
 
         return self._directory.stage(DUE).oldest(expires)
 
     def _knows_enough(self, now: float) -> bool:
         """Return whether those that are due expire, unless they are too many."""
-        return self._freshness.may_expire(now) and self._freshness.knows_a_window(now)
+        freshness = self._freshness
+        return (
+            freshness.may_expire(now) and freshness.knows_a_window(now) and self._knows_expected()
+        )
+
+    def _knows_expected(self) -> bool:
+        return self._expected.is_known and self._agree()
 
     def _are_too_many(self) -> bool:
         percent, earliest = self._freshness.expire_at_most_percent, self._monotonic()
@@ -80,5 +98,5 @@ class Ages:
             self._expired.popleft()
         expired = len(self._expired)
         silent = expired + len(self._directory.stage(SOON)) + self.held
-        known = expired + len(self._directory)
+        known = expired + len(self._directory) - self._expected.nodes
         return percent > 0 and silent > 1 and 100 * silent > percent * known

@@ -287,7 +287,7 @@ class Directory:
     ) -> list[Entry]:
         """Record when hosts were seen elsewhere; return those that are stale no more.
 
-        A node reaches no later stage by that: this is left to `advance`, which is published.
+        A node reaches no later stage by that: this is left to Ages, which is published.
         """
         revived: list[Entry] = []
         for entry, heard in times:
@@ -309,11 +309,12 @@ class Directory:
         for order in self._stages:  # the later ones later, since nodes move there meanwhile
             yield from order.heard_until(time)
 
-    def advance(self, entry: Entry) -> None:
-        """Move a host on to the next stage; it is the one there that was last seen first."""
-        self._stages[entry.stage].remove(entry)
-        entry.stage += 1
-        self._stages[entry.stage].insert([entry])
+    def move(self, entries: Sequence[Entry], stage: int) -> None:
+        """Move hosts to another stage."""
+        for entry in entries:
+            self._stages[entry.stage].remove(entry)
+            entry.stage = stage
+        self._stages[stage].insert(entries)
 
     def remove(self, hostname: str) -> Entry | None:
         """Forget a host; return its entry, or None if it is unknown."""

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# How long a node has been silent: whether it is stale, due to expire soon, or due by now.
-STAGES = FRESH, STALE, SOON, DUE = range(4)
+# How long a node has been silent: whether it is stale, due to expire soon, or due by now. A
+# host that is expected is kept instead of both.
+STAGES = FRESH, STALE, KEPT, SOON, DUE = range(5)
 # A node that is held expires after so many times `expire_after`.
 MAX_HOLD = 7
 
@@ -60,8 +61,10 @@ class Freshness:
         return now - heard >= self.stale_after
 
     def stage_of(self, heard: float, now: float) -> int:
-        """Return the stage of a node last seen at `heard`."""
-        return sum(each(heard, now) for each in (self.is_stale, self.is_due_soon, self.is_due))
+        """Return the stage of a node last seen at `heard` that may expire."""
+        if self.is_due_soon(heard, now):
+            return DUE if self.is_due(heard, now) else SOON
+        return STALE if self.is_stale(heard, now) else FRESH
 
     def is_due_soon(self, heard: float, now: float) -> bool:
         """Return whether a node last seen at `heard` is due, or will be within a window."""

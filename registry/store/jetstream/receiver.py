@@ -248,7 +248,13 @@ class Receiver:
         batch = decode_heard(message.data)
         self._rings.delivered(message, batch.uptime)
         self._delivered(batch, message.sequence)
-        self.members.saw(batch.by.rpartition("-")[0], batch.name, batch.uptime, batch.denied)
+        self.members.saw(
+            batch.by.rpartition("-")[0],
+            batch.name,
+            batch.uptime,
+            denied=batch.denied,
+            expected=batch.expected,
+        )
         if self._loaded is not None:
             self._loaded.heard(message)
         elif self._nodes is not None and batch.heard:

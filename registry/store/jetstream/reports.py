@@ -63,7 +63,7 @@ class _Outcome:
 
 
 class Reports:
-    """Writes them in time, with the digest of `denied` hosts.
+    """Writes them in time, with the digests of the `denied` and the `expected` hosts.
 
     `problem` is what is wrong with the connection, if anything is.
     """
@@ -73,7 +73,7 @@ class Reports:
         self._rings = rings
         self._uptime = publisher.uptime
         self._name = gethostname()
-        self.denied = ""
+        self.denied = self.expected = ""
         self._loop = asyncio.get_running_loop()
         self._reported_at = 0.0
         self._ages: asyncio.Task[None] | None = None
@@ -193,6 +193,7 @@ class Reports:
             seen=seen,
             name=self._name,
             denied=self.denied,
+            expected=self.expected,
         )
 
     def _outcome(self, finish: DoneCallback) -> _Outcome:

@@ -179,9 +179,9 @@ class JetStreamStore:
         """The registries that have written to the bucket lately."""
         return self._receiver.members.listed()
 
-    def announce_denied(self, digest: str) -> None:
-        """Write the digest with each report."""
-        self._reports.denied = digest
+    def announce(self, *, denied: str, expected: str) -> None:
+        """Write the digests with each report."""
+        self._reports.denied, self._reports.expected = denied, expected
 
     @property
     def position(self) -> StorePosition:

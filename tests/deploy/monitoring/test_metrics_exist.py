@@ -29,6 +29,7 @@ MEASURED_LATER = {"rollcall_app_volumes_bytes", "rollcall_app_layer_bytes"}
 # What is there last: the app is measured, and rules have recorded what was scraped twice.
 COMPLETE = (
     "rollcall_app_healthy",
+    "rollcall_registry_host_absent",
     "rollcall_app_cpu_seconds_total",
     "prometheus_sd_discovered_targets",
     "instance:rollcall_heartbeats:rate5m",
@@ -53,8 +54,13 @@ def prometheus(
         pair = authority.issue("127.0.0.1")
         files = {"certificate": str(pair.certificate), "key": str(pair.key)}
         callback = {"url": stack.enter_context(callback_receiver()).url, "key_file": "ops.key"}
+        expected = folder / "expected"
+        expected.write_text("missed\n")
         registry = daemons.registry(
-            tls=files, trust=(str(authority.ca), None), callbacks=[callback]
+            tls=files,
+            trust=(str(authority.ca), None),
+            callbacks=[callback],
+            nodes={"expected": str(expected), "warm_up_seconds": 0},
         )
         _be_refused(registry, authority)
         agent = daemons.agent(

@@ -96,6 +96,7 @@ WHO_MAY: dict[tuple[str, str], set[str]] = {
     ("GET", "/access"): {READ},
     ("GET", "/status"): {READ},
     ("GET", "/services"): {READ},
+    ("GET", "/roll-call"): {READ},
     ("GET", "/nodes"): {READ},
     ("GET", "/nodes/{}"): {READ},
     ("GET", "/nodes/{}/explain"): {READ},

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -187,6 +188,7 @@ def components_on(
             max_mib=limits.max_mib,
             changes_per_minute=limits.changes_per_minute,
             denied=limits.denied,
+            expected=None if limits.expected is None else Path(limits.expected),
             warm_up=limits.warm_up,
         ),
         clocks=clocks,

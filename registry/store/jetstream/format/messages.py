@@ -57,13 +57,14 @@ class HeardNodes(Written, frozen=True, kw_only=True):
     """Nodes that were heard of: hostname, `last_update` and address of each.
 
     They were heard of as the bucket had them at the sequence `seen`. `name` is that of the
-    registry's host, `denied` the digest of the hosts that it denies.
+    registry's host, `denied` and `expected` are the digests of its lists of hosts.
     """
 
     heard: list[Heard]
     seen: int = 0
     name: str = ""
     denied: str = ""
+    expected: str = ""
 
     def unchanged(self, sequence_of: Callable[[str], int]) -> list[Heard]:
         """Return those that nobody had changed since; given the last sequence of each host."""

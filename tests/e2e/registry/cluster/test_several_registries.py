@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from socket import gethostname
 from statistics import median
 
@@ -269,14 +270,14 @@ def test_a_registry_that_starts_has_all_nodes_and_their_ages(
     assert second.ask("GET", "/nodes?max_age=60").json() != []
 
 
-def differs_from(registry: Daemon) -> int:
+def differs_from(registry: Daemon, name: str = "denied") -> int:
     """Return how many other registries have another list, -1 until the other one is known."""
     status = registry.ask("GET", "/status").json()
-    return len(status["denied"]["differs_from"]) if len(status["members"]) == 2 else -1
+    return len(status[name]["differs_from"]) if len(status["members"]) == 2 else -1
 
 
-def have(registries: list[Daemon], count: int) -> bool:
-    return {differs_from(registry) for registry in registries} == {count}
+def have(registries: list[Daemon], count: int, name: str = "denied") -> bool:
+    return {differs_from(registry, name) for registry in registries} == {count}
 
 
 def deny(registry: Daemon, hostnames: list[str]) -> None:
@@ -303,6 +304,25 @@ def test_a_list_that_one_registry_lacks_is_seen_at_each_until_that_has_it(
     assert "restart to apply" not in there.log()
     assert there.ask("GET", "/nodes").json() == []
     assert post(there, "web-7") == 403
+
+
+def test_each_registry_shows_that_another_one_expects_other_hosts(
+    start_registry: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("web-1\nweb-2\n")
+    other.write_text("WEB-2\n")
+    here = start_registry(nodes={"expected": str(one)})
+    there = start_registry(nodes={"expected": str(other)})
+    until(partial(have, [here, there], 1, "expected"), "the difference", within=SOON_SECONDS)
+
+    other.write_text("WEB-2\nWEB-1.\n")
+
+    until(partial(have, [here, there], 0, "expected"), "the same list", within=SOON_SECONDS)
+    accept(there, "web-1")
+    until(partial(shows, here, ["web-1"]), "the host", within=SOON_SECONDS)
+    [absent] = here.ask("GET", "/roll-call").json()["absent"]
+    assert absent["hostname"] == "web-2"
 
 
 def test_a_host_that_is_allowed_again_is_listed_where_it_does_not_report(

@@ -49,6 +49,13 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
         },
         "members": [],
         "denied": {"patterns": 0, "rejected": 0, "digest": "", "differs_from": []},
+        "expected": {
+            "file": None,
+            "problem": "",
+            "digest": "",
+            "differs_from": [],
+            "roll_call": None,
+        },
         "nodes": {"total": 2, "fresh": 1, "stale": 1, "held": 0, "apps_down": 0},
         "refused": [],
         "history": {
@@ -71,9 +78,15 @@ async def test_a_warm_up_and_members() -> None:
     async with in_process_registry(store=store, limits=limits) as registry:
         status = await registry.get("/status")
         assert status["warming_seconds"] == 90
-        assert status["members"] == [
-            {"name": "reg-1", "run": "ab", "own": True, "seen_seconds": 0.5, "denied": ""}
-        ]
+        [member] = status["members"]
+        assert member == {
+            "name": "reg-1",
+            "run": "ab",
+            "own": True,
+            "seen_seconds": 0.5,
+            "denied": "",
+            "expected": "",
+        }
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         entry = directory.entries.get(hostname)
         if step == "stale":  # the one that was not heard of for longest
             if fresh:
-                directory.advance(next(iter(directory.fresh())))
+                directory.move([next(iter(directory.fresh()))], STALE)
                 stale.append(fresh.pop(0))
             continue
         was_stale = hostname in stale
@@ -87,12 +87,12 @@ def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out()
     directory = Directory()
     for time, hostname in enumerate(HOSTS):
         directory.put(Entry(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time)
-    directory.advance(next(iter(directory.fresh())))
+    directory.move([next(iter(directory.fresh()))], STALE)
 
     found = directory.heard_until(len(HOSTS))
     read = [next(found).hostname]
-    directory.advance(next(iter(directory.fresh())))
-    directory.advance(next(iter(directory.fresh())))
+    directory.move([next(iter(directory.fresh()))], STALE)
+    directory.move([next(iter(directory.fresh()))], STALE)
     read += [entry.hostname for entry in found]
 
     assert sorted({*read}) == HOSTS

@@ -22,8 +22,8 @@ class MemoryStore:
 
     While `failure` is set, every operation fails with it. `loaded` can be cleared to hold up
     `load`. `kept` is what it held when it was closed. `shared` are the nodes in memory, which a
-    test changes as another registry would; `guard` is that of the last put. `denied` is the digest
-    that others are told.
+    test changes as another registry would; `guard` is that of the last put. `denied` and
+    `expected` are the digests that others are told.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MemoryStore:
         self.members: Sequence[Member] = ()
         self.memory_bytes = 0
         self.touches = 0
-        self.denied = ""
+        self.denied = self.expected = ""
         self.position: StorePosition | None = None
         self.guard: Guard | None = None
 
@@ -67,8 +67,8 @@ class MemoryStore:
         now = self._monotonic()
         return [self.rows[name]._replace(age=now - self._heard[name]) for name in sorted(self.rows)]
 
-    def announce_denied(self, digest: str) -> None:
-        self.denied = digest
+    def announce(self, *, denied: str, expected: str) -> None:
+        self.denied, self.expected = denied, expected
 
     def follow(self, nodes: SharedNodes) -> None:
         """Nobody else writes, except a test, through `shared`."""
