@@ -187,6 +187,58 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
 
 
 @pytest.mark.real("unshare")
+def test_all_hosts_of_the_inventory_are_expected_whatever_a_run_is_limited_to(
+    tmp_path: Path,
+) -> None:
+    need_root()
+    (tmp_path / "registry").mkdir()
+    for name in ("ca.crt", "tls.crt", "tls.key", "ops", "scraper", "node-secret"):
+        (tmp_path / "registry" / name).write_text(SECRET)
+    list_, before = "/etc/rollcall/expected", "/etc/rollcall/before"
+    role = {"name": "rollcall", "tasks_from": "files"}
+    old = f"echo old >{list_}; ln {list_} {before}"
+    kept = f"cat {before} {list_} >{tmp_path}/found"
+    play = {
+        "hosts": "rollcall_registry",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.command": {"argv": ["sh", "-c", old]}},
+            {"ansible.builtin.include_role": role},
+            {"ansible.builtin.command": {"argv": ["sh", "-c", kept]}},
+        ],
+        "vars": {
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "rollcall_daemon": "registry",
+            "rollcall_folder": str(tmp_path),
+        },
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    agents = {"web-1.test": None, "web-2.test": {"rollcall_away": True}, "web-3.test": None}
+    inventory = {
+        "rollcall_registry": {"hosts": {"reg.test": {"ansible_connection": "local"}}},
+        "rollcall_agents": {"hosts": agents},
+    }
+    (tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
+
+    done = run_playbook(
+        tmp_path,
+        "--inventory=inventory.yml",
+        "--limit=reg.test",
+        "play.yml",
+        within=(*WITH_A_REGISTRY, "644"),
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    old_list, comment, *hosts = (tmp_path / "found").read_text().splitlines()
+    assert (old_list, comment[0]) == (
+        "old",
+        "#",
+    )  # whoever reads it meanwhile has the one of before
+    assert hosts == ["web-1.test", "web-2.test away", "web-3.test"]
+    assert f"{list_} 644 root\n" in done.stdout
+
+
+@pytest.mark.real("unshare")
 @pytest.mark.parametrize(("mode", "reads"), [("600", False), ("644", True)])
 def test_settings_replace_those_of_before_if_the_daemon_can_read_what_they_name(
     tmp_path: Path, mode: str, *, reads: bool
