@@ -33,8 +33,10 @@ export class RegistryView {
   }
 }
 
-function notices({ store, warming_seconds: warming, denied }) {
+function notices({ store, warming_seconds: warming, denied, expected }) {
   return [
+    expected.problem && h("p", { class: "notice bad" }, `The list of expected hosts cannot be used: ${expected.problem}.`),
+    expected.differs_from.length > 0 && h("p", { class: "notice bad" }, `Other registries that share the store expect other hosts, so no host expires: ${expected.differs_from.join(", ")}.`),
     denied.differs_from.length > 0 && h("p", { class: "notice bad" }, `Other registries that share the store deny other hosts: ${denied.differs_from.join(", ")}.`),
     store.state !== "ok" && h("p", { class: "notice bad" }, `The store is ${store.state}. ${store.message}`),
     warming > 0 && h("p", { class: "notice" }, `The registry warms up: targets are withheld for ${duration(warming)}, until the hosts have reported.`),

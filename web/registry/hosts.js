@@ -10,6 +10,7 @@ const PAGE = 50;
 // To count what a search finds takes longer than to list one page of it.
 const COUNT_MS = 30_000;
 const LABELS = 4;
+const CALL_COLUMNS = ["State", "Host", "Last heard", "Rejected"];
 const COLUMNS = ["State", "Host", "Last heard", "Labels", "Apps", "Agent"];
 const sorting = new Sorting({
   State: ({ isStale }) => Number(!isStale),
@@ -19,8 +20,11 @@ const sorting = new Sorting({
   Agent: ({ node }) => node.kv["agent.version"],
 }, "Host");
 // Each with the parameter of its filter.
-const STATES = [["All"], ["Fresh", "stale", "false"], ["Stale", "stale", "true"], ["Apps down", "apps_down", "true"]];
+const STATES = [["All"], ["Fresh", "stale", "false"], ["Stale", "stale", "true"], ["Apps down", "apps_down", "true"], ["Roll call", "roll_call", "true"]];
 const FILTERS = ["search", "label", "kv", "stale", "apps_down"];
+// The lists of a roll call, of the hosts that are not as expected.
+const CALLED_LOOKS = { stale: "stale", absent: "stale", away: "stopped", unexpected: "busy" };
+const CALLED = Object.keys(CALLED_LOOKS);
 const FIELDS = [
   ["search", "Search", "part of a hostname, label or key:value"],
   ["label", "Label", "service:web"],
@@ -78,6 +82,11 @@ export class HostsView {
 
   async refresh(get) {
     if (this.#status === null) await this.#refreshStatus(get);
+    if (this.#query.get("roll_call")) {
+      await this.#refreshStatus(get);
+      this.#showCall(await this.#rollCall(get));
+      return;
+    }
     const page = await this.#page(get);
     this.#showPage(page);
     await this.#refreshStatus(get);
@@ -97,6 +106,29 @@ export class HostsView {
     show(this.#tiles, tiles(body));
     this.#charts.update(body.history);
     this.#status = body;
+    this.#showStates();
+  }
+
+  // Who is missing, away or unexpected. Until that is known, the registry answers 503 and says why.
+  #rollCall(get) {
+    const query = new URLSearchParams({ limit: PAGE });
+    if (this.#query.get("after")) query.set("after", this.#query.get("after"));
+    return get(`/roll-call?${query}`);
+  }
+
+  #showCall(page) {
+    const last = `${page.text}${location.hash}`;
+    if (last !== this.#last) {
+      this.#last = last;
+      const call = page.body;
+      const rows = CALLED.flatMap((name) => call[name].map((host) => (typeof host === "string" ? { name, hostname: host } : { name, ...host })));
+      rows.sort((one, other) => (one.hostname < other.hostname ? -1 : 1));
+      this.#found.textContent = `${count(call.present)} of ${count(call.expected)} expected hosts report`;
+      show(this.#head, plainHeader(CALL_COLUMNS));
+      show(this.#rows, rows.map(calledRow));
+      this.#showPages(page, rows.length);
+    }
+    this.#showAges();
   }
 
   // Not while somebody types: filters that are new are counted with the next refresh.
@@ -149,7 +181,7 @@ export class HostsView {
 
   #replaceRows(page) {
     const nodes = page.body;
-    const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
+    const next = nextPage(page);
     const before = this.#before();
     this.#found.textContent = nodes.length ? foundText(nodes.length, before, next && this.#total(), this.#query) : visible(emptyText(this.#query, this.#status));
     const rows = nodes.map((node) => ({ node, isStale: this.#query.get("stale") === "true" || this.#stale.has(node.hostname) }));
@@ -157,10 +189,15 @@ export class HostsView {
     const isWhole = !next && !this.#query.get("after");
     show(this.#head, isWhole ? sorting.header(COLUMNS, () => this.#replaceRows(page)) : plainHeader(COLUMNS));
     show(this.#rows, (isWhole ? sorting.sorted(rows) : rows).map(row));
+    this.#showPages(page, nodes.length);
+    this.#showAges();
+  }
+
+  #showPages(page, shown) {
+    const next = nextPage(page);
     show(this.#pages,
       this.#query.get("after") && h("a", { href: this.#address("after", ""), "data-key": "first" }, "First page"),
-      next && h("a", { href: `${this.#address("after", decodeURIComponent(next[1]))}&before=${before + nodes.length}`, "data-key": "next" }, "Next page"));
-    this.#showAges();
+      next && h("a", { href: `${this.#address("after", decodeURIComponent(next[1]))}&before=${this.#before() + shown}`, "data-key": "next" }, "Next page"));
   }
 
   // How many hosts are on the pages before this one.
@@ -179,11 +216,13 @@ export class HostsView {
   #showStates() {
     const [chosen] = chosenState(this.#query);
     this.#clear.hidden = !isFiltered(this.#query);
-    show(this.#states, STATES.map(([text, name, value]) => h("button", { type: "button", "aria-pressed": String(text === chosen), "data-key": `state-${text}`, onclick: () => this.#choose(name, value) }, text)));
+    // Without a list there is nothing to compare the hosts with.
+    const states = STATES.filter(([text, name]) => name !== "roll_call" || text === chosen || this.#status?.expected.roll_call);
+    show(this.#states, states.map(([text, name, value]) => h("button", { type: "button", "aria-pressed": String(text === chosen), "data-key": `state-${text}`, onclick: () => this.#choose(name, value) }, text)));
   }
 
   #choose(name, value) {
-    for (const other of ["stale", "apps_down"]) this.#query.delete(other);
+    for (const other of ["stale", "apps_down", "roll_call"]) this.#query.delete(other);
     this.#set(name ?? "stale", value ?? "");
   }
 
@@ -212,6 +251,10 @@ export class HostsView {
   }
 }
 
+function nextPage(page) {
+  return /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
+}
+
 function foundText(shown, before, total, query) {
   if (total === null && !before) return `${count(shown)} ${shown === 1 ? "host" : "hosts"}${isFiltered(query) ? " found" : ""}`;
   const last = before + shown;
@@ -232,7 +275,7 @@ function total(query, { nodes }) {
 }
 
 function isFiltered(query) {
-  return FILTERS.some((name) => query.get(name));
+  return query.get("roll_call") || FILTERS.some((name) => query.get(name));
 }
 
 function chosenState(query) {
@@ -261,6 +304,17 @@ function row({ node, isStale }) {
       labels.length > LABELS && h("span", { class: "more" }, `+${labels.length - LABELS}`)),
     h("td", { "data-title": "Apps" }, apps(kv, isStale)),
     h("td", { "data-title": "Agent" }, clipped(kv["agent.version"] ?? "none", 20)),
+  );
+}
+
+function calledRow({ name, hostname, last_seen: seen = null, rejected = null }) {
+  return h(
+    "tr",
+    {},
+    h("td", { "data-title": "State" }, h("span", { class: `state ${CALLED_LOOKS[name]}` }, name)),
+    h("th", { scope: "row" }, hostLink(hostname)),
+    h("td", { "data-title": "Last heard", class: "number", "data-heard": seen }, "–"),
+    h("td", { "data-title": "Rejected" }, rejected === null ? "–" : clipped(rejected, 200)),
   );
 }
 

@@ -12,11 +12,12 @@ const HEIGHT = 110;
 const MOST_REFUSED = 100;
 
 /** Return the numbers of a status, each a link to what it counts. */
-export function tiles({ nodes, refused, stale_after_seconds: limit }) {
+export function tiles({ nodes, refused, expected: { roll_call: call }, stale_after_seconds: limit }) {
   return [
     tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false", `Heard in the last ${duration(limit)}`),
     tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not heard for more than ${duration(limit)}`),
     nodes.held > 0 && tile("held", nodes.held, "held", "#/hosts?stale=true", "Stale hosts that are due to be forgotten, and stay since so many fell silent together"),
+    call !== null && tile("absent", call.absent, "absent", "#/hosts?roll_call=true", "Expected hosts that were silent for long, never reported, or were deleted"),
     tile("down", nodes.apps_down, "with apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
     tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused", refused.length >= MOST_REFUSED),
   ];

@@ -1,12 +1,14 @@
 """The registry's page in a browser: finding hosts, and what keeps it readable."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from playwright.sync_api import Page, Route, expect
 
+from dev.waiting import until
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
 from tests.support.browser.tabs import (
@@ -489,3 +491,35 @@ def top(page: Page, selector: str) -> float:
     # In one step, since the page makes its elements anew every few seconds.
     tops: list[float] = page.locator(selector).evaluate_all(TOPS)
     return tops[0]
+
+
+def test_the_roll_call_shows_who_is_missing(daemons: Daemons, tabs: Tabs, tmp_path: Path) -> None:
+    file = tmp_path / "expected"
+    file.write_text("web-1\nweb-2\nlaptop away\n")
+    registry = daemons.registry(nodes={"expected": str(file)})
+    for hostname in ("web-1", "new-2"):
+        post(registry, hostname, [], {})
+    until(
+        lambda: registry.ask("GET", "/status").json()["expected"]["roll_call"],
+        "the list is read",
+        within=60,
+    )
+    page = log_in(tabs, registry)
+    expect(page.locator(".tile.absent strong")).to_have_text("1")
+
+    page.locator(".tile.absent").click()
+
+    expect(page.locator(".found")).to_have_text("1 of 3 expected hosts report")
+    rows = page.locator("table.hosts tbody tr")
+    expect(rows).to_have_count(3)
+    assert [row.split()[:2] for row in rows.all_inner_texts()] == [
+        ["away", "laptop"],
+        ["unexpected", "new-2"],
+        ["absent", "web-2"],
+    ]
+    expect(page.get_by_role("button", name="Roll call")).to_have_attribute("aria-pressed", "true")
+    post(registry, "web-2", [], {})
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="Clear filters").click()
+    expect(rows).to_have_count(3)
+    expect(page.locator("table.hosts .state.fresh")).to_have_count(3)
