@@ -26,7 +26,7 @@ from registry.client.errors import (
     TooSlow,
     Unreachable,
 )
-from registry.client.models import Denied, ExplainedNode, Status
+from registry.client.models import Denied, Expected, ExplainedNode, Status
 from registry.directives import misspelt
 from registry.message import Node
 
@@ -119,7 +119,7 @@ async def _examined(session: Session) -> list[Finding]:
         status = await registry.status()
         silent = {node.hostname for node in stale}
         findings += [*_status(status), *_held(session, status.nodes.held)]
-        findings += _denied(status.denied)
+        findings += [*_denied(status.denied), *_expected(session, status.expected)]
         findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
@@ -230,6 +230,22 @@ def _denied(denied: Denied) -> Iterable[Finding]:
         others = first_names(denied.differs_from)
         text = f"registries that share the store have another list `nodes.denied`: {others}"
         yield Finding("error", "denied", text)
+
+
+def _expected(session: Session, expected: Expected) -> Iterable[Finding]:
+    """Yield whether the list of expected hosts can be used, and how many of these are absent."""
+    if expected.problem:
+        text = f"the list of expected hosts cannot be used: {expected.problem}"
+        yield Finding("error", "expected", text)
+    if expected.differs_from:
+        others = first_names(expected.differs_from)
+        text = f"registries that share the store have another list `nodes.expected`: {others}"
+        yield Finding("error", "expected", text)
+    if expected.roll_call is not None:
+        absent, whole = expected.roll_call.absent, counted(expected.roll_call.expected, "host")
+        level: Level = "error" if absent else "ok"
+        step = f"{session.rollcall} roll-call" if absent else ""
+        yield Finding(level, "expected", f"of {whole} expected, {absent} are absent", step)
 
 
 def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:

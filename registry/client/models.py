@@ -143,12 +143,20 @@ class RollCall(msgspec.Struct, frozen=True):
     unexpected: list[str]
 
 
+class RollCallCounts(msgspec.Struct, frozen=True):
+    """How many hosts are expected, and how many of them are absent."""
+
+    expected: int
+    absent: int
+
+
 class Expected(msgspec.Struct, frozen=True):
     """The list `nodes.expected`: its file if one is set, what is wrong, who has another list."""
 
     file: str | None = None
     problem: str = ""
     differs_from: list[str] = []
+    roll_call: RollCallCounts | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -80,3 +80,21 @@ async def test_why_tells_that_a_host_is_absent(
     assert "rollcall roll-call" in absent.err
     assert "away: expected" in away.out
     assert "absent in the roll call" in silent.out
+
+
+async def test_doctor_tells_of_absent_hosts_and_of_a_bad_list(
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    await registry.components.expected_file.read()
+    await registry.components.call_roll()
+    (tmp_path / "expected").write_text("")
+    await registry.components.expected_file.read()
+
+    found = await rollcall("doctor", "-o", "json")
+
+    assert found.status == 1
+    bad, absent = [each for each in msgspec.json.decode(found.out) if each["check"] == "expected"]
+    assert "the list of expected hosts cannot be used" in bad["text"]
+    assert absent["text"] == "of 3 hosts expected, 1 are absent"
+    assert (bad["level"], absent["level"]) == ("error", "error")
+    assert absent["next"] == ["rollcall roll-call"]
