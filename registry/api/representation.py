@@ -44,14 +44,13 @@ class Answers:
     async def reading(
         self, request: web.Request, *, expected: Expected = NOTHING
     ) -> AsyncIterator[Reader]:
-        """Wait for room for one more reader, who is cut off with its key; raises TooManyReaders.
+        """Wait for room for one more reader; raises TooManyReaders.
 
         What the answer holds is to be made in the context: those who wait are in no bound.
         """
         abort, owner = _abort(request), caller(request).name
-        with cut_off_with_its_key(request):
-            async with self._readers.reading(abort, expected=expected, owner=owner) as reader:
-                yield reader
+        async with self._readers.reading(abort, expected=expected, owner=owner) as reader:
+            yield reader
 
     async def respond(
         self,

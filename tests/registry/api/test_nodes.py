@@ -1,17 +1,14 @@
 """GET /nodes and GET /nodes/{hostname}."""
 
-import asyncio
 import gzip
-import socket
 from collections.abc import Callable
 
 import msgspec
 import pytest
 import zstandard
 
-from httpd.auth import Caller, fingerprint
 from registry.message import Node
-from tests.support.registry.in_process import OPS, READER, InProcessRegistry
+from tests.support.registry.in_process import InProcessRegistry
 
 FLEET = {
     "web-2": (["service:web", "env:prod"], {"rack": "r1"}),
@@ -275,24 +272,3 @@ async def test_a_list_of_many_mebibytes_is_whole_in_every_coding(
 
     assert len(plain.json()) == 100
     assert gzip.decompress(packed.body) == plain.body
-
-
-@pytest.mark.parametrize("path", ["/nodes", "/nodes/large"])
-async def test_a_large_answer_ends_with_its_key(registry: InProcessRegistry, path: str) -> None:
-    labels = [f"{number:04}" + "x" * 1000 for number in range(900)]
-    assert (await registry.post("large", labels)).status == 200
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(slow, registry.address)
-    reader, writer = await asyncio.open_connection(sock=slow, limit=4096)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: r\r\nAuthorization: {READER}\r\n\r\n".encode())
-    assert (await reader.readline()).split()[1] == b"200"
-
-    registry.keyring.replace([(fingerprint(OPS), Caller("ops", frozenset({"read", "write"})))])
-
-    received = 0
-    while piece := await asyncio.wait_for(reader.read(65536), 20):
-        received += len(piece)
-    assert received < 900_000
-    writer.close()
