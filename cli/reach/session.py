@@ -117,7 +117,8 @@ class Session:
 
     def _tell_gaps(self, gaps: Gaps) -> None:
         """Tell people once what answers of the registry lack."""
-        told, self.gaps = self.gaps, Gaps(*map(max, self.gaps, gaps))
+        told = self.gaps
+        self.gaps = Gaps(max(told.warming, gaps.warming), max(told.store_age, gaps.store_age))
         if gaps.warming and not told.warming:
             self.output.note(
                 f"the registry warms up for {gaps.warming} s more: hosts that have not reported to"
