@@ -36,7 +36,7 @@ PASSING = (
 
 
 class Crashed(Exception):
-    """The app has ended by itself, and the engine has started it again."""
+    """The app was started again: it had ended by itself, or its check had failed."""
 
 
 class Clock(NamedTuple):
@@ -156,7 +156,14 @@ def _longest(record: Mapping[str, Any]) -> float:
 
 
 async def crash(agent: "AgentClient", record: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    """Return how an app ended that does not stay up after a change, and its last lines."""
+    """Return how an app ended that does not stay up after a change, and its last lines.
+
+    Its agent restarts one whose check fails, and says so: that has not ended by itself.
+    """
+    message = record["message"] or ""
+    if record.get("health") is not None and message.startswith("unhealthy"):
+        reason = f"it does not stay up: it is {message}"
+        return reason + await last_lines(agent, record["name"])
     code = await _exit_code(agent, record, answer)
     ended = "it ended by itself" if code is None else f"it ended with exit code {code}"
     if record.get("oom_killed"):

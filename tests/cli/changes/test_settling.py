@@ -103,6 +103,19 @@ async def test_the_exit_code_of_an_app_that_runs_again_is_that_of_its_last_end(
     assert "it ended with exit code 3, for want of memory, and is started again" in ran.err
 
 
+async def test_an_app_that_its_agent_restarts_has_not_ended_by_itself(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    why = "unhealthy, and restarted again and again until it is healthy: ls: /ok: No such file"
+    restarted = {"restarts": 3, "health": {"command": ["ls", "/ok"]}, "message": why}
+    agent.answers["GET", SHOP] = records({}, restarted, is_young=True)
+
+    ran = await rollcall("app", "start", "web-1/shop")
+
+    assert f"it does not stay up: it is {why}" in ran.err
+    assert "ended" not in ran.err
+
+
 async def test_what_ended_before_the_change_is_no_exit_code_of_the_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
