@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.changes.file import WantedApp
 from cli.changes.settling import wait_until_settled
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
+from cli.output.verdict import LOST
 from cli.reach.choice import AppName, ask_all, selected
 from cli.reach.session import Session
 from registry.client.errors import Rejected
@@ -37,6 +38,7 @@ class Step:
         note: what the agent says of the change, why it cannot be done, or what is wrong with an app
             that is so already.
         status: the exit status that an ``error`` means.
+        is_permitted: whether this key may take the step, so that its agent has checked it.
 
     """
 
@@ -49,6 +51,7 @@ class Step:
     before: Mapping[str, Any] = field(default_factory=dict)
     note: str | None = None
     status: int = DONE
+    is_permitted: bool = True
 
 
 def name_of(step: Step) -> AppName:
@@ -128,10 +131,8 @@ async def _step(session: Session, node: Node, app: WantedApp) -> Step:
         except AgentRefused as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            plan = await agent.create({"name": app.name, **app.fields}, dry_run=True)
-            return Step(
-                node, app, "create", app.fields, added=app.labels or (), note=plan.get("message")
-            )
+            step = Step(node, app, "create", app.fields, added=app.labels or ())
+            return await _checked(agent, step)
         return await _update(agent, node, app, record)
 
 
@@ -146,22 +147,40 @@ async def _update(
     if not (fields or added or removed):
         notes = [_trouble(record), _not_compared(app.fields, record)]
         return Step(node, app, "none", note="; ".join(filter(None, notes)) or None)
-    note = None
-    if fields:
-        plan = await agent.update(app.name, fields, dry_run=True)
-        note = plan.get("message")
-    for label in added:
-        await agent.label(app.name, label, dry_run=True)
-    for label in removed:
-        await agent.label(app.name, label, remove=True, dry_run=True)
-    return Step(node, app, "update", fields, added, removed, record, note)
+    return await _checked(agent, Step(node, app, "update", fields, added, removed, record))
+
+
+async def _checked(agent: "AgentClient", step: Step) -> Step:
+    """Return a step with what its agent says of it; AgentRefused if it cannot be taken.
+
+    A key that may only read compares, and cannot have the agent check a change.
+    """
+    name = step.app.name
+    plan: Mapping[str, Any] = {}
+    try:
+        if step.kind == "create":
+            plan = await agent.create({"name": name, **step.fields}, dry_run=True)
+        else:
+            if step.fields:
+                plan = await agent.update(name, step.fields, dry_run=True)
+            for label in step.added:
+                await agent.label(name, label, dry_run=True)
+            for label in step.removed:
+                await agent.label(name, label, remove=True, dry_run=True)
+    except AgentRefused as error:
+        if error.status != HTTPStatus.FORBIDDEN or error.is_of_setting:
+            raise
+        return replace(step, note=f"not checked by the agent: {error}", is_permitted=False)
+    return replace(step, note=plan.get("message"))
 
 
 def _trouble(record: Mapping[str, Any]) -> str | None:
     """Return what is wrong with an app that is as it is to be, such as after an earlier failure."""
+    reason = f": {record['message']}" if record.get("message") else ""
+    if record.get("state") in LOST:  # also one that is not to run
+        return f"it is {record['state']}{reason}"
     if record.get("desired") != "running":
         return None
-    reason = f": {record['message']}" if record.get("message") else ""
     if record.get("state") != "running":
         return f"it is {record.get('state')}{reason}"
     if record.get("crashing"):

@@ -11,7 +11,7 @@ import click
 from cli.changes.file import read_apps
 from cli.changes.new_hosts import accept_hosts
 from cli.changes.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
-from cli.errors import DONE, FAILED, CommandError
+from cli.errors import DONE, FAILED, NOT_REACHED, CommandError
 from cli.options import FILE, yes_option
 from cli.output.output import confirm
 from cli.reach.session import Session
@@ -82,9 +82,10 @@ def apply(ctx: click.Context, *, file: Path, run_commands: bool, yes: bool) -> i
     session = session_of(ctx)
     steps = asyncio.run(_plan(session, file, run_commands=run_commands))
     _show(session, steps)
-    if any(step.kind == "error" for step in steps):
+    is_forbidden = not all(step.is_permitted for step in steps)
+    if is_forbidden or any(step.kind == "error" for step in steps):
         session.output.note("nothing was changed")
-        return status_of(steps)
+        return max(status_of(steps), NOT_REACHED if is_forbidden else DONE)
     left = [step for step in steps if step.kind != "none"]
     if not left:
         session.output.note("all is as the file says")

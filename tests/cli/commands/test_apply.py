@@ -134,6 +134,7 @@ async def test_a_file_of_apps_may_come_from_a_pipe(rollcall: Rollcall, agent: Fa
         ({"healthy": False, "message": "GET / failed"}, "it is unhealthy: GET / failed"),
         ({"state": "exited", "message": None}, "it is exited"),
         ({"crashing": True, "message": None}, "it crashes again and again"),
+        ({"state": "missing", "desired": "stopped", "message": "gone"}, "it is missing: gone"),
     ],
 )
 async def test_an_app_that_is_as_the_file_says_and_not_well_is_told(
@@ -305,7 +306,7 @@ def refusing(status: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("refused", "status"), [(None, 1), (409, 1), (400, 2), (403, 3), (503, 3), (404, 1)]
+    ("refused", "status"), [(None, 1), (409, 1), (400, 2), (403, 1), (503, 3), (404, 1)]
 )
 async def test_a_comparison_ends_with_what_a_script_has_to_know(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile, refused: int | None, status: int
@@ -314,6 +315,26 @@ async def test_a_comparison_ends_with_what_a_script_has_to_know(
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN if refused is None else refusing(refused)
 
     assert (await rollcall("diff", "-f", str(file))).status == status
+
+
+async def test_a_key_that_may_only_read_compares_and_changes_nothing(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    file.write(FILE.replace("64", "128") + FILE.removeprefix("apps:\n").replace("shop", "new", 1))
+    for path in (f"{SHOP}?dry_run=true", "/v1/apps?dry_run=true"):
+        agent.answers["PUT", path] = agent.answers["POST", path] = refusing(403)
+
+    compared = await rollcall("diff", "-f", str(file), "-o", "json")
+    applied = await rollcall("apply", "-f", str(file), "--yes")
+
+    steps = json.loads(compared.out)
+    assert compared.status == 1, compared.err
+    assert [(each["step"], each["changes"], each["note"]) for each in steps] == [
+        ("update", ["memory: 64 -> 128"], "not checked by the agent: not here"),
+        ("create", [], "not checked by the agent: not here"),
+    ]
+    assert (applied.status, "nothing was changed" in applied.err) == (3, True)
+    assert all("dry_run=true" in each.path for each in agent.changes())
 
 
 async def test_a_host_that_is_not_reached_outweighs_one_that_differs(
