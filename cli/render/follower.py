@@ -87,8 +87,7 @@ class Follower:
                     self._say(_warming(warming))
                     await asyncio.sleep(min(warming, MAX_WARMING_PAUSE))
                 self._changed.clear()
-                self._write()
-            pause = await self._try_command()
+            pause = await self._try()
 
     def _warming_seconds(self) -> float:
         return self._warm_at - asyncio.get_running_loop().time()
@@ -100,21 +99,24 @@ class Follower:
         except TimeoutError:
             return False
 
-    def _write(self) -> None:
+    async def _try(self) -> float | None:
+        """Write the file, and run the command if it is due.
+
+        Returns the seconds until both are tried again, None if both are done.
+        """
+        is_done, pause = True, self._backoff.pause(at_least=1.0)
         try:
             self._file.write(self._nodes)
         except RenderError as error:
+            is_done = False
             self._say(str(error))
-
-    async def _try_command(self) -> float | None:
-        """Run the command if it is due; return the seconds until it is tried again, if it is."""
-        if not self._file.is_command_due:
-            return None
         try:
-            await self._file.run_command()
+            if self._file.is_command_due:
+                await self._file.run_command()
         except CommandFailed as error:
-            pause = self._backoff.pause(at_least=1.0)
+            is_done = False
             self._say(f"{error}; it is tried again in {pause:.0f} s")
+        if not is_done:
             return pause
         self._backoff.reset()
         return None
