@@ -49,7 +49,11 @@ def make_folder_of(path: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file as a whole, readable by its owner alone; WrongUsage."""
+    """Replace a file as a whole, readable by its owner alone; WrongUsage.
+
+    A symbolic link stays, and the file that it names is replaced.
+    """
+    path = Path(os.path.realpath(path))
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         part.unlink(missing_ok=True)

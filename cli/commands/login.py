@@ -39,9 +39,11 @@ from registry.message import HostnameInvalid, normalise_hostname
 NO_NAME = "a name is never allowed: it may resolve to anything"
 AGENT_FIELD = re.compile(r"agent_\w+")
 # What stands before the @ of a URL may be a password.
-LOGIN_IN_URL = re.compile(r"[^/]*@")
+LOGIN_IN_URL = re.compile(r"^([^/@]*://)?.*@")
 KEYS = ("key_file", "key_command")
 FILES = ("ca", "certificate", "certificate_key", "key_file")
+# What mkstemp puts behind the name of a context.
+TYPED = "[a-z0-9_]{8}"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 name_argument = click.argument(
     "name", metavar="NAME", help="The context.", shell_complete=completed("contexts")
@@ -183,14 +185,20 @@ def _check_agents_of(attempt: Attempt) -> None:
 
 
 def _replace(session: Session, name: str, context: Context, *, current: str | None) -> None:
-    """Save a context, and remove a key that was typed for it and is not its own now; WrongUsage."""
+    """Save a context, and remove the key that was typed for the one before it; WrongUsage.
+
+    A file that another context names, or that has no name of a typed key, is the operator's.
+    """
     contexts = session.file.load().contexts
     session.file.save(Contexts(current=current, contexts={**contexts, name: context}))
-    before = contexts.get(name)
-    if before is not None and before.key_file and before.key_file != context.key_file:
-        former = Path(before.key_file)
-        if former.parent == absolute(_key_folder(session)):
-            former.unlink(missing_ok=True)
+    before = contexts.pop(name, None)
+    if before is None or before.key_file is None:
+        return
+    former = Path(before.key_file)
+    is_typed = re.fullmatch(rf"{re.escape(name)}\.{TYPED}", former.name) is not None
+    is_named = any(each.key_file == before.key_file for each in (context, *contexts.values()))
+    if is_typed and not is_named and former.parent == absolute(_key_folder(session)):
+        former.unlink(missing_ok=True)
 
 
 def _key_folder(session: Session) -> Path:

@@ -85,6 +85,42 @@ async def test_another_login_takes_the_place_of_its_own_key_alone(
     assert files == {after["lab"], after["lab.new"]}
 
 
+async def test_a_key_file_of_the_operator_stays_beside_the_keys_that_were_typed(
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, tmp_path: Path
+) -> None:
+    url = f"http://127.0.0.1:{registry.address[1]}"
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    own = [keys / name for name in ("ops", "lab.0123abcd", "prod.pem")]
+    for file in own:
+        file.touch(mode=0o600)
+        file.write_text(OPS)
+    login = ("login", url, "--allow-plain", "127.0.0.1", "--name")
+    for name, file in zip(("lab", "other", "prod"), own, strict=True):
+        assert (await rollcall(*login, name, "--key-file", str(file))).status == 0
+    assert (await rollcall(*login, "lab", "--key-file", str(own[1]))).status == 0
+
+    for name in ("lab", "prod"):
+        assert (await rollcall(*login, name, "--key-file", str(key_file))).status == 0
+
+    assert all(file.exists() for file in own)
+
+
+async def test_a_file_of_contexts_may_be_a_symbolic_link(
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "dotfiles.yml"
+    rollcall.contexts.rename(target)
+    rollcall.contexts.symlink_to(target)
+    url = f"http://127.0.0.1:{registry.address[1]}"
+    login = ("login", url, "--allow-plain", "127.0.0.1", "--key-file", str(key_file))
+
+    assert (await rollcall(*login, "--name", "lab")).status == 0
+
+    assert rollcall.contexts.is_symlink()
+    assert "lab" in yaml.safe_load(target.read_text())["contexts"]
+
+
 async def test_what_is_no_key_is_not_kept(rollcall: Rollcall, tmp_path: Path) -> None:
     arguments = ("login", "http://127.0.0.1:1", "--allow-plain", "127.0.0.1")
     status, shown = await asyncio.to_thread(
