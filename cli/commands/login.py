@@ -230,7 +230,7 @@ def _typed_key(folder: Path, name: str) -> Path:
 def _typed_again(ctx: click.Context, **options: object) -> str:
     """Return the command as it was typed, with other values of some options, and no password."""
     given = {**ctx.params, **options}
-    words = ["rollcall login", shlex.quote(LOGIN_IN_URL.sub("", str(given["url"])))]
+    words = ["rollcall login", shlex.quote(LOGIN_IN_URL.sub(r"\1", str(given["url"])))]
     for option in ctx.command.params:
         value = given.get(option.name or "")
         if option.name == "url" or value is None or value == option.default:

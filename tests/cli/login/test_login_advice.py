@@ -342,11 +342,13 @@ async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> N
     assert plain.hint == "http://127.0.0.1:443"
 
 
-@pytest.mark.parametrize("path", ["", "/nodes"])
+@pytest.mark.parametrize(
+    ("path", "password"), [("", "sesame"), ("/nodes", "sesame"), ("", "a/sesame"), ("", "a@sesame")]
+)
 async def test_a_password_in_a_url_is_not_printed(
-    rollcall: Rollcall, key_file: Path, path: str
+    rollcall: Rollcall, key_file: Path, path: str, password: str
 ) -> None:
-    url = f"https://ops:sesame@registry.test:7655{path}"
+    url = f"https://ops:{password}@registry.test:7655{path}"
 
     ran = await rollcall("login", url, "--key-file", str(key_file))
 
