@@ -94,9 +94,10 @@ async def _follow(session: Session, filters: Query) -> None:
             lines = shown.lines(event)
             if output.form in (Format.JSON, Format.YAML):
                 lines = [json.dumps(msgspec.to_builtins(event))]
-            elif output.form is Format.NAME:
-                lines = [event.hostname] if event.hostname else []
-            output.lines(lines)
+            if output.form is Format.NAME:
+                output.names([event.hostname] if event.hostname else [])
+            else:
+                output.lines(lines)
             if event.warming_seconds:  # a store that was lost or restored does not know all nodes
                 asyncio.get_running_loop().call_later(
                     event.warming_seconds, tell_missing, shown.resets

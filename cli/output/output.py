@@ -12,7 +12,17 @@ import click
 
 from cli.errors import CommandError, WrongUsage
 from cli.output.program import steps_of
-from cli.output.text import GAP, MAX_CELL_CHARS, block, cell, is_empty, short, to_seconds, visible
+from cli.output.text import (
+    GAP,
+    MAX_CELL_CHARS,
+    block,
+    cell,
+    is_empty,
+    short,
+    some,
+    to_seconds,
+    visible,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +109,7 @@ class Output:
 
         """
         if self.form is Format.NAME:
-            self.lines(str(item[name]) for item in items)
+            self.names(str(item[name]) for item in items)
         elif not self.is_for_people:
             self.value([dict(item) for item in items])
         elif not items:
@@ -108,6 +118,16 @@ class Output:
         else:
             shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
             self.table(list(shown.values()), [[item.get(key) for key in shown] for item in items])
+
+    def names(self, names: Iterable[str]) -> None:
+        """Print names, which a shell may put behind a command.
+
+        One such as `--all` would be an option there, and decide what is changed: people are told.
+        """
+        found = list(names)
+        self.lines(name for name in found if not name.startswith("-"))
+        if options := [name for name in found if name.startswith("-")]:
+            self.note(f"left out, since a command would take it for an option: {some(options)}")
 
     def no_items(self) -> None:
         """Print the empty list that programs read, where an error tells people why it is empty."""
@@ -122,7 +142,7 @@ class Output:
     def value(self, value: Any, *, name: str | None = None) -> None:
         """Print a value as JSON or YAML, which a table is, too; or its name, if it has one."""
         if self.form is Format.NAME and name is not None:
-            self.lines([name])
+            self.names([name])
         elif self.form is Format.JSON:
             import json
 

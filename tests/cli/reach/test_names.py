@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -89,3 +90,22 @@ async def test_a_service_without_targets_is_no_error(rollcall: Rollcall) -> None
     assert ran.err.startswith(
         "shop has no targets; `rollcall node HOST` says why\n  next: rollcall services\n"
     )
+
+
+async def test_a_name_that_would_be_an_option_is_not_printed_alone(
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
+) -> None:
+    agent = await fake_agent()
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD]
+    for hostname in ("--all", "web-1"):
+        await registry.post(hostname, kv={"agent.url": agent.url})
+
+    for command, printed in (
+        ("nodes -o name", "web-1\n"),
+        ("apps -o name", "web-1/shop\n"),
+        ("node -o name -- --all", ""),
+    ):
+        ran = await rollcall(*command.split())
+
+        assert (ran.status, ran.out) == (0, printed), ran.err
+        assert "left out, since a command would take it for an option: --all" in ran.err
