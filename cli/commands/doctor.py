@@ -113,9 +113,9 @@ async def _examined(session: Session) -> list[Finding]:
     async with session.registry() as registry:
         nodes = await registry.nodes()
         stale = await registry.nodes(stale=True)
-        findings = [
-            Finding("ok", "registry", f"it answers, and knows {counted(len(nodes), 'node')}")
-        ]
+        known = f"knows {counted(len(nodes), 'node')}" if nodes else "no host reports to it"
+        level: Level = "ok" if nodes else "warning"
+        findings = [Finding(level, "registry", f"it answers, and {known}")]
         status = await registry.status()
         silent = {node.hostname for node in stale}
         findings += [*_status(status), *_held(session, status.nodes.held)]

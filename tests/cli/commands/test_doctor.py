@@ -477,3 +477,9 @@ async def test_a_label_that_looks_misspelt_is_a_warning(
 
     assert found(doctor, "labels") == [("warning", f"web-1, label Prometheus:shop: {why}")]
     assert node.out.endswith(f"\nwarning: label Prometheus:shop: {why}\n")
+
+
+async def test_a_registry_without_hosts_is_a_warning(rollcall: Rollcall) -> None:
+    ran = await rollcall("doctor", "-o", "json")
+
+    assert found(ran, "registry") == [("warning", "it answers, and no host reports to it")]
