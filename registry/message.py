@@ -13,6 +13,8 @@ MAX_LABEL = 1024
 MAX_KV = 1024
 MAX_KEY = 256
 MAX_VALUE = 16_384
+# The kv in which an agent reports the state of each app.
+APP_STATES = "apps.states"
 
 HOSTNAME_RULE = (
     f"a hostname is 1 to {MAX_HOSTNAME} of the letters a-z, digits, '-', '_' and '.',"

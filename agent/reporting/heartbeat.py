@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.reporting.label_shares import Room, fit_labels
-from registry.message import MAX_BODY_BYTES, MAX_LABELS, Heartbeat
+from registry.message import APP_STATES, MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Heartbeat
 
 AGENTS_SERVICE = "rollcall"
 LEFT_OUT = "labels.left_out"
@@ -19,6 +19,7 @@ AGENT_KV_KEYS = frozenset(
         "agent.url",
         "agent.version",
         "apps.running",
+        APP_STATES,
         "apps.stopped",
         "apps.total",
         "apps.unhealthy",
@@ -41,6 +42,7 @@ class HostedApp:
     ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
     the order in which they were added. ``running`` tells whether its container runs, ``stopped``
     whether it does not and is not to, ``healthy`` what its check has found, None if there is none.
+    It is ``failed`` if its creation was, and ``crashing`` if it ends by itself again and again.
     """
 
     name: str
@@ -49,6 +51,21 @@ class HostedApp:
     running: bool
     healthy: bool | None = None
     stopped: bool = False
+    crashing: bool = False
+    failed: bool = False
+
+    @property
+    def state(self) -> str:
+        """Its state in one word, for ``apps.states``."""
+        if self.failed:
+            return "failed"
+        if self.stopped:
+            return "stopped"
+        if self.crashing:
+            return "crashing"
+        if not self.running:
+            return "down"
+        return "unhealthy" if self.healthy is False else "running"
 
 
 @dataclass(frozen=True)
@@ -185,4 +202,8 @@ def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:
     }
     if hosted_apps.docker_version is not None:
         kv["docker.version"] = hosted_apps.docker_version
+    states = ",".join(f"{app.name}={app.state}" for app in hosted_apps.apps)
+    # Without the engine, no state is known.
+    if hosted_apps.docker_state == "running" and 0 < len(states) <= MAX_VALUE:
+        kv[APP_STATES] = states
     return kv

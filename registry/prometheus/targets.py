@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.message import Node, TargetGroup
+from registry.message import APP_STATES, Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import SAFE_SCHEME, SCHEME, is_reserved, merge, sanitize
 from registry.responses.time_slices import Steps, finish
@@ -297,10 +297,12 @@ def _label_meta(labels: Sequence[str]) -> Steps[dict[str, str]]:
 
 
 def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
-    named = {_meta_name(KV_META, key): value for key, value in kv.items()}
-    if len(named) == len(kv):
+    # The states of apps change too often for targets.
+    given = {key: value for key, value in kv.items() if key != APP_STATES}
+    named = {_meta_name(KV_META, key): value for key, value in given.items()}
+    if len(named) == len(given):
         return named
-    return merge((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
+    return merge((f"{KV_META}{key}", given[key]) for key in sorted(given))
 
 
 @lru_cache(maxsize=2048)

@@ -78,6 +78,8 @@ class HostedAppsQuery:
             running=running,
             stopped=app.desired == "stopped" and not running,
             healthy=False if is_unhealthy else views.is_healthy(container),
+            crashing=is_loop,
+            failed=app.failed,
         )
 
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting.heartbeat import AgentAddress, Host, HostedApp, HostedApps, app_labels
-from registry.message import MAX_BODY_BYTES, MAX_LABELS, Node
+from registry.message import MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Node
 from registry.prometheus.targets import TargetOptions, targets_by_service
 from registry.responses.time_slices import finish
 
@@ -20,6 +20,8 @@ def app(
     running: bool = True,
     stopped: bool = False,
     healthy: bool | None = None,
+    crashing: bool = False,
+    failed: bool = False,
 ) -> HostedApp:
     return HostedApp(
         name=name,
@@ -28,6 +30,8 @@ def app(
         running=running,
         healthy=healthy,
         stopped=stopped,
+        crashing=crashing,
+        failed=failed,
     )
 
 
@@ -83,7 +87,33 @@ def test_the_kv_hold_configuration_facts_address_engine_and_counts() -> None:
         "apps.running": "3",
         "apps.stopped": "3",
         "apps.unhealthy": "2",
+        "apps.states": "a=running,b=down,c=stopped,d=stopped,e=stopped,f=unhealthy,g=unhealthy",
     }
+
+
+def states(*apps: HostedApp, docker_state: str = "running") -> str | None:
+    hosted_apps = HostedApps(apps=apps, docker_state=docker_state, docker_version="20.10.24")
+    return host().heartbeat(hosted_apps).kv.get("apps.states")
+
+
+def test_the_state_of_each_app_is_one_word() -> None:
+    assert states(
+        app("bare", running=False, failed=True),
+        app("blog", healthy=False),
+        app("jobs", running=False, healthy=False, crashing=True),
+        app("mail", running=False),
+        app("old", running=False, stopped=True),
+        app("shop", healthy=True),
+    ) == ("bare=failed,blog=unhealthy,jobs=crashing,mail=down,old=stopped,shop=running")
+
+
+def test_the_states_are_left_out_where_they_are_too_long_or_not_known() -> None:
+    name = "a" * (MAX_VALUE - len("=running"))
+
+    assert states(app(name)) == f"{name}=running"
+    assert states(app(f"{name}a")) is None
+    assert states(app("shop", running=False), docker_state="unreachable") is None
+    assert states() is None
 
 
 def test_an_engine_that_never_answered_has_a_state_and_no_version() -> None:

@@ -101,7 +101,10 @@ def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
         running = list(states.values()).count("running")
         stopped = sum(app["desired"] == "stopped" for app in apps)
         counts = [kv[f"apps.{word}"] for word in ("total", "running", "stopped")]
-        return states[name] == state and counts == [str(n) for n in (len(apps), running, stopped)]
+        word = {"running": "running", "exited": "stopped"}[state]
+        is_told = f"{name}={word}" in kv["apps.states"].split(",")
+        numbers = [str(n) for n in (len(apps), running, stopped)]
+        return states[name] == state and is_told and counts == numbers
 
     until(lambda: told("running"), "it runs", within=SOON_SECONDS)
     assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").status_code == 200

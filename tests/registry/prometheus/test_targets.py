@@ -193,7 +193,11 @@ def test_a_node_may_not_aim_prometheus_elsewhere(host: str) -> None:
 def test_relabelling_gets_hostname_address_labels_and_kv() -> None:
     labels = ["service:web", "app:a", "app:b", "free text", "x-y:1", ":no key", "url:a:b"]
 
-    found = finish(meta_labels(node(*labels, kv={"rack": "r1", "agent.id": "i"}), "192.0.2.1"))
+    found = finish(
+        meta_labels(
+            node(*labels, kv={"rack": "r1", "agent.id": "i", "apps.states": "a=down"}), "192.0.2.1"
+        )
+    )
     assert found == {
         "__meta_rollcall_hostname": "h1",
         "__meta_rollcall_address": "192.0.2.1",
