@@ -53,9 +53,14 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A row of the journal: an operation that has begun and not ended."""
+    """A row of the journal: an operation that has begun and not ended.
+
+    ``withdrawn_at`` is when the label ``serving:`` of the app was withdrawn, in Unix seconds, since
+    the operation is to stop its container; None before.
+    """
 
     header: EntryHeader
+    withdrawn_at: float | None = None
 
     @property
     def id(self) -> str:

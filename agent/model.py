@@ -80,6 +80,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
         ssh_target: The port in the container that ``ssh_port`` leads to, None: as the image says.
         http_target: The port in the container that ``http_port`` leads to, None: as the image says.
         stop_seconds: The time between the request to end and the kill, None: as is configured.
+        drain_seconds: The time between the withdrawal of its label ``serving:`` and a stop.
         pull: When the image is pulled: ``always`` where the app is created, rebuilt or gets another
             image; ``missing``, where it is not on the host, and for a rebuild; ``never``.
         data: The paths in the container that keep their files. Empty: those that the image names.
@@ -99,6 +100,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     ssh_target: Annotated[int | None, FieldKind.REPLACING] = None
     http_target: Annotated[int | None, FieldKind.REPLACING] = None
     stop_seconds: Annotated[StopSeconds | None, FieldKind.REPLACING] = None
+    drain_seconds: Annotated[StopSeconds, FieldKind.METADATA] = 0
     pull: Annotated[PullPolicy, FieldKind.REPLACING] = "always"
     data: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=16)] = ()
     health: Annotated[HealthCheck | None, FieldKind.METADATA] = None

@@ -4,7 +4,8 @@ They read ``Prefer`` (RFC 7240). With ``wait=SECONDS`` they wait so long for ano
 app to end, 60 s by default. With ``respond-async`` they answer 202 and the app as soon as the
 change is accepted; otherwise they answer when it is done. Changes of labels are always answered
 when they are done. With ``?dry_run=true`` they change nothing, and answer 200 and a Plan, or the
-error of the change.
+error of the change. With ``?drain=0``, what stops an app does not wait for its ``drain_seconds``,
+and ends a wait that has begun.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,8 @@ from agent.apps.views.apps import AppView
 from agent.model import AppChanges, NewApp
 from httpd import bodies
 from httpd.auth import caller
+
+DRAIN = ("drain",)
 
 
 class LabelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,7 +108,7 @@ class ChangesApi:
         async def update(apps: Apps, requester: Requester) -> AppView:
             return await apps.update(name, changes, requester)
 
-        return await self._changed(request, Change(name, update))
+        return await self._changed(request, Change(name, update, parameters=DRAIN))
 
     async def start(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/start with 200 and the app, which runs by then."""
@@ -123,7 +126,7 @@ class ChangesApi:
         async def stop(apps: Apps, requester: Requester) -> AppView:
             return await apps.stop(name, requester)
 
-        return await self._changed(request, Change(name, stop, ends_pulls=True))
+        return await self._changed(request, Change(name, stop, ends_pulls=True, parameters=DRAIN))
 
     async def restart(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/restart with 200 and the app, which runs again by then."""
@@ -132,7 +135,7 @@ class ChangesApi:
         async def restart(apps: Apps, requester: Requester) -> AppView:
             return await apps.restart(name, requester)
 
-        return await self._changed(request, Change(name, restart))
+        return await self._changed(request, Change(name, restart, parameters=DRAIN))
 
     async def rebuild(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/rebuild with 200 and the app in its new container."""
@@ -141,7 +144,7 @@ class ChangesApi:
         async def rebuild(apps: Apps, requester: Requester) -> AppView:
             return await apps.rebuild(name, requester)
 
-        return await self._changed(request, Change(name, rebuild))
+        return await self._changed(request, Change(name, rebuild, parameters=DRAIN))
 
     async def rollback(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/rollback, a RollbackBody or nothing, with 200 and the app."""
@@ -152,7 +155,7 @@ class ChangesApi:
         async def rollback(apps: Apps, requester: Requester) -> AppView:
             return await apps.rollback(name, number, requester)
 
-        return await self._changed(request, Change(name, rollback))
+        return await self._changed(request, Change(name, rollback, parameters=DRAIN))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Answer DELETE /v1/apps/NAME with 200 and a message; with 202 and the app if asynchronous.
@@ -164,7 +167,7 @@ class ChangesApi:
         async def delete(apps: Apps, requester: Requester) -> AppView | None:
             return await apps.delete(name, requester, keep_data=keep_data)
 
-        change = Change(name, delete, ends_pulls=True, parameters=("keep_data",))
+        change = Change(name, delete, ends_pulls=True, parameters=("keep_data", *DRAIN))
         done = f"app `{name}` is deleted{', its data is kept' * keep_data}"
         return await self._changed(request, change, done=done)
 

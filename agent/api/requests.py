@@ -90,8 +90,17 @@ def requester(request: web.Request) -> Requester:
         wait_seconds=wait,
         respond_async=respond_async,
         picked_ports_only=client.apps is not None,
+        drains=_drains(request),
         waiting=partial(_waiting, request),
     )
+
+
+def _drains(request: web.Request) -> bool:
+    """Return whether an app drains before a stop: unless ``?drain=0`` is given. Raises BadInput."""
+    text = request.query.get("drain")
+    if text not in (None, "0"):
+        raise BadInput(f"`drain` is {text[:40]!a}; write 0, or leave it out")
+    return text is None
 
 
 @asynccontextmanager
@@ -122,7 +131,7 @@ def states(query: MultiMapping[str]) -> list[str]:
 
 def keep_data(request: web.Request) -> bool:
     """Return ``?keep_data=``, false by default. Raises BadInput."""
-    text = bodies.query(request, ("keep_data", "dry_run")).get("keep_data", "false")
+    text = bodies.query(request, ("keep_data", "drain", "dry_run")).get("keep_data", "false")
     return _boolean("keep_data", text)
 
 

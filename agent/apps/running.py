@@ -26,6 +26,7 @@ from agent.apps.recovery.keeper import Keeper
 from agent.apps.recovery.monitor import HealthMonitor
 from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.recovery.recovery import Reconciler
+from agent.apps.recovery.serving import Serving
 from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
@@ -129,16 +130,16 @@ async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
     """Run the background tasks of the apps while the context is open."""
     context, collector = host.context, ImageCollector(host.context, host.images)
     runner = OperationRunner(context, recoveries(host))
-    monitor, inspector = HealthMonitor(context), Inspector(context)
+    monitor, inspector, serving = HealthMonitor(context), Inspector(context), Serving(context)
     engine_events = EngineEvents(host)
-    observers = [inspector, engine_events, monitor, Keeper(host, runner, inspector)]
+    observers = [inspector, engine_events, monitor, Keeper(host, runner, inspector), serving]
     watcher = EngineWatcher(context, Reconciler(host, runner, observers))
     runner.listeners += [watcher.operation_ended, context.on_change, collector.operation_ended]
     monitor.listeners += [watcher.look_again, context.on_change]
     inspector.listeners += [watcher.look_again, context.on_change]
     context.ownership.adopted.append(watcher.look_again)
     queries = AppQueries(host, runner)
-    hosted = HostedAppsQuery(context, queries.containers, watcher.state)
+    hosted = HostedAppsQuery(context, queries.containers, watcher.state, serving)
     work: dict[PeriodicWork, float] = {
         context.ownership.guard: LOOK_SECONDS,
         host.containers.network.check: NETWORK_CHECK_SECONDS,
@@ -153,7 +154,13 @@ async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
         await runner.close(drain_seconds)
         for close in (
             *(collector.close, watcher.close, inspector.close, engine_events.close),
-            *(monitor.close, context.health.checker.http.close, periodic.close, hosted.close),
+            *(
+                serving.close,
+                monitor.close,
+                context.health.checker.http.close,
+                periodic.close,
+                hosted.close,
+            ),
             *(host.images.close, context.engine.close, context.repository.store.close),
         ):
             await close()

@@ -42,7 +42,8 @@ class HostedApp:
     ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
     the order in which they were added. ``running`` tells whether its container runs, ``stopped``
     whether it does not and is not to, ``healthy`` what its check has found, None if there is none.
-    It is ``failed`` if its creation was, and ``crashing`` if it ends by itself again and again.
+    It is ``failed`` if its creation was, ``crashing`` if it ends by itself again and again, and
+    ``serving`` if load balancers may send requests to it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class HostedApp:
     stopped: bool = False
     crashing: bool = False
     failed: bool = False
+    serving: bool = False
 
     @property
     def state(self) -> str:
@@ -166,7 +168,7 @@ class HeartbeatBuilder:
 
 
 def app_labels(app: HostedApp) -> Iterator[str]:
-    """Yield what an app adds to its host's labels: its name, and a target group per service.
+    """Yield what an app adds to its host's labels: name, whether it serves, and target groups.
 
     An app's label ``prometheus:SERVICE:KEY:VALUE`` becomes ``prometheus:SERVICE@APP:KEY:VALUE``, so
     that apps of one service keep their labels apart. Other labels of an app are not reported, nor
@@ -174,6 +176,8 @@ def app_labels(app: HostedApp) -> Iterator[str]:
     true name comes last.
     """
     yield f"app:{app.name}"
+    if app.serving:
+        yield f"serving:{app.name}:{app.http_port}"
     ports: dict[str, str | None] = {}
     for label in app.labels:
         kind, _, rest = label.partition(":")

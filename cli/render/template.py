@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from jinja2 import (
@@ -35,7 +36,7 @@ class NodeTemplate:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.tests["word"] = is_word
+        self._environment.tests.update(word=is_word, matching=is_matching)
         self.render([], check_only=True)
 
     def render(self, nodes: Iterable[TemplateNode], *, check_only: bool = False) -> str:
@@ -71,3 +72,10 @@ class NodeTemplate:
 def is_word(value: object) -> bool:
     """Return whether a value is a text of ASCII letters, digits, and ``.``, ``_``, ``:``, ``-``."""
     return isinstance(value, str) and WORD.fullmatch(value) is not None
+
+
+def is_matching(hostname: str, patterns: Iterable[str]) -> bool:
+    """Return whether a hostname matches one of the patterns, such as ``web-*.example.com``."""
+    if isinstance(patterns, str):
+        raise TypeError("`matching` takes a list of patterns")
+    return any(fnmatchcase(hostname, pattern) for pattern in patterns)

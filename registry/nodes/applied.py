@@ -9,7 +9,7 @@ from registry.nodes.acceptance.clones import Clones
 from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.acceptance.limits import Limits
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.directory import Entry, only_withdraws
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
 from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
@@ -157,8 +157,11 @@ class Applied:
         if row.hostname in self._denied:
             self._withheld[row.hostname] = entry
             return
+        known = self._directory.entries.get(row.hostname)
+        is_free = known is not None and only_withdraws(known.head, entry.head)
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
-            self._limits.count_change(row.hostname)
+            if not is_free:
+                self._limits.count_change(row.hostname)
             node = self._directory.entries.get(row.hostname)
             if node is not None:  # what is unwritten was heard of it before
                 self._writes.discard_touch(node)

@@ -136,6 +136,8 @@ def check_label(label: str) -> str:
         raise InvalidLabel(f"`Value` is {excerpt(label)}; {error}")
     if not label.partition(":")[0].strip() or ":" not in label:
         raise InvalidLabel(f"`Value` is {excerpt(label)}; write a key, a colon and a value")
+    if label.startswith("serving:"):
+        raise InvalidLabel(f"`Value` is {excerpt(label)}; the agent makes labels `serving:` itself")
     return label
 
 

@@ -11,6 +11,8 @@ from agent.state.events import Event
 
 # An inspection and an event of one end differ by less.
 SAME_END_SECONDS = 5.0
+# An inspection and an event of one start differ by less.
+SAME_START_SECONDS = 0.5
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,8 @@ class _Runs(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of an app's container, whose id is None as long as it was not inspected.
 
     ``by_engine`` are the restarts since the agent's last start of it, ``before`` those until then.
+    ``started_at`` is not known after an event of a start or an end, which was at ``turned_at``,
+    until the next inspection.
     """
 
     container_id: str | None = None
@@ -40,6 +44,8 @@ class _Runs(msgspec.Struct, frozen=True, kw_only=True):
     by_engine: int = 0
     finished_at: str | None = None
     exit_code: int | None = None
+    started_at: str | None = None
+    turned_at: float = 0.0
 
     def restarted_by_agent(self) -> "_Runs":
         return msgspec.structs.replace(self, before=self.before + self.by_engine + 1, by_engine=0)
@@ -60,7 +66,12 @@ class _Runs(msgspec.Struct, frozen=True, kw_only=True):
         before, finished_at = self.before, container.finished_at
         if self.container_id is not None and container.restarts < self.by_engine:
             before += self.by_engine  # somebody has started it, and the engine counts anew
+        started_at = container.started_at
+        if started_at is not None and _seconds(started_at) < self.turned_at - SAME_START_SECONDS:
+            started_at = None  # the inspection was overtaken by the event
         return _Runs(
+            started_at=started_at,
+            turned_at=self.turned_at,
             container_id=container.id,
             before=before,
             by_engine=container.restarts,
@@ -115,9 +126,15 @@ class Runs:
 
     def happened(self, event: ContainerEvent) -> None:
         """Take an event of the container that an app has now, also one that the agent caused."""
-        if event.action == "die":
-            runs = self._of_container(event.app, event.container_id)
-            self._runs[event.app] = runs.ended(event.time, event.exit_code)
+        if event.action not in ("start", "die"):
+            return
+        runs = msgspec.structs.replace(
+            self._of_container(event.app, event.container_id),
+            started_at=None,
+            turned_at=event.time,
+        )
+        is_end = event.action == "die"
+        self._runs[event.app] = runs.ended(event.time, event.exit_code) if is_end else runs
 
     def inspected(self, app: str, container: InspectedContainer) -> None:
         """Take an inspection of an app's container."""
@@ -131,6 +148,11 @@ class Runs:
             finished_at=runs.finished_at,
             exit_code=runs.exit_code,
         )
+
+    def started_at(self, app: str, container_id: str | None) -> float | None:
+        """Return the Unix time at which a container of an app began its run, None if not known."""
+        started_at = self._of_container(app, container_id).started_at
+        return None if started_at is None else _seconds(started_at)
 
     def _of(self, app: str) -> _Runs:
         return self._runs.get(app, _Runs())

@@ -8,6 +8,7 @@ import msgspec
 
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.host import Host
+from agent.apps.operations.drain import drain
 from agent.apps.operations.lifecycle import check_before_stop
 from agent.apps.runner.job import Job
 from agent.engine.errors import DiskFull, EngineRefused, NetworkNotFound
@@ -63,6 +64,7 @@ async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
     host.context.counters.restarts.labels("unhealthy").inc()
     entry = StartEntry(header=job.header, before=app, target=app)
     await job.commit(entry)
+    entry = await drain(host, job, entry, app, container)
     await host.containers.stop(container)
     try:
         await host.containers.start_unchecked(container)
@@ -95,7 +97,8 @@ async def set_autostart(host: Host, job: Job, *, repeated: bool) -> None:
     host.context.log.warning("stopping an app that the engine has started", app=app.name)
     reason = "the container engine had started it, though it was stopped"
     job.header = msgspec.structs.replace(job.header, reason=reason)
-    entry = StopEntry(header=job.header, target=app)
+    now = host.context.clock()
+    entry = StopEntry(header=job.header, target=app, withdrawn_at=now)
     await job.commit(entry)
     await host.containers.stop_for_good(container)
     await host.context.repository.finish(entry, app)

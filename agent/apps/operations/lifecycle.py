@@ -8,6 +8,7 @@ import msgspec
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import AppError, DataInUse
 from agent.apps.host import Host
+from agent.apps.operations.drain import drain
 from agent.apps.operations.rebuild import recreate
 from agent.apps.runner.job import Job
 from agent.engine.errors import (
@@ -67,6 +68,7 @@ async def restart(host: Host, job: Job) -> None:
     entry = StartEntry(header=job.header, before=app, target=target)
     await job.commit(entry)
     if container.state in UP_STATES:
+        entry = await drain(host, job, entry, target, container)
         await host.containers.stop(container)
     await _start(host, entry, container)
 
@@ -77,7 +79,7 @@ async def check_before_stop(host: Host, container: Container) -> None:
     await host.containers.reconnect(container)
 
 
-async def _restart_or_leave(host: Host, entry: StartEntry, container: Container) -> None:
+async def _restart_or_leave(host: Host, job: Job, entry: StartEntry, container: Container) -> None:
     """Restart an app that was not stopped yet; leave it up if it could not start again."""
     try:
         await check_before_stop(host, container)
@@ -85,6 +87,7 @@ async def _restart_or_leave(host: Host, entry: StartEntry, container: Container)
         before = msgspec.structs.replace(entry.before, message=str(error))
         await host.context.repository.finish(entry, before, error=error)
         return
+    entry = await drain(host, job, entry, entry.target, container)
     await host.containers.stop(container)
     await _start(host, entry, container)
 
@@ -108,12 +111,12 @@ async def _stop_failed(host: Host, app: App, container: Container) -> None:
         await host.containers.stop_for_good(container)
 
 
-async def recover_start(host: Host, _job: Job, entry: StartEntry) -> None:
+async def recover_start(host: Host, job: Job, entry: StartEntry) -> None:
     """Start the container, after it was stopped for a restart; give up if it is gone."""
     container = await host.containers.current(entry.target)
     if container is not None:
         if entry.header.operation == "restart" and _ran_before(container, entry.header.since):
-            await _restart_or_leave(host, entry, container)
+            await _restart_or_leave(host, job, entry, container)
         else:
             await _start(host, entry, container)
         return
@@ -132,7 +135,7 @@ def _ran_before(container: InspectedContainer, moment: float) -> bool:
 
 
 async def stop(host: Host, job: Job) -> None:
-    """Stop an app, which has ``stop_seconds`` to end.
+    """Stop an app after its ``drain_seconds``; it has ``stop_seconds`` to end.
 
     The engine does not start it by itself from then on, whatever state it was in.
     """
@@ -140,17 +143,19 @@ async def stop(host: Host, job: Job) -> None:
     target = msgspec.structs.replace(app, desired="stopped", down=None)
     container = await host.containers.current(app)
     if container is not None and (container.autostart or container.state in UP_STATES):
-        entry = StopEntry(header=job.header, target=target)
+        now = host.context.clock()
+        entry = StopEntry(header=job.header, target=target, withdrawn_at=now)
         await job.commit(entry)
         await recover_stop(host, job, entry)
     elif app != target:
         await host.context.repository.put(target, outcome_of=job.header)
 
 
-async def recover_stop(host: Host, _job: Job, entry: StopEntry) -> None:
+async def recover_stop(host: Host, job: Job, entry: StopEntry) -> None:
     """Stop the container, if it is there."""
     container = await host.containers.current(entry.target)
     if container is not None:
+        entry = await drain(host, job, entry, entry.target, container)
         await host.containers.stop_for_good(container)
     await host.context.repository.finish(entry, entry.target)
 
@@ -175,6 +180,7 @@ async def delete(host: Host, job: Job, *, keep_data: bool) -> None:
         before=msgspec.structs.replace(app, volumes=owned),
         keep_data=keep_data,
         volumes=names,
+        withdrawn_at=host.context.clock(),
     )
     await job.commit(entry)
     await recover_delete(host, job, entry)
@@ -196,9 +202,9 @@ async def _check_data(host: Host, app: App, volumes: Collection[str]) -> None:
     )
 
 
-async def recover_delete(host: Host, _job: Job, entry: DeleteEntry) -> None:
+async def recover_delete(host: Host, job: Job, entry: DeleteEntry) -> None:
     """Remove the container, and the data unless it is kept."""
-    await _remove_containers(host, entry.before)
+    await _remove_containers(host, job, entry)
     try:
         await host.volumes.remove(entry.app, entry.volumes)
     except EngineConflict as error:
@@ -213,9 +219,12 @@ async def recover_delete(host: Host, _job: Job, entry: DeleteEntry) -> None:
     await host.context.repository.finish(entry, None, kept_data=kept if entry.keep_data else None)
 
 
-async def _remove_containers(host: Host, app: App) -> None:
+async def _remove_containers(host: Host, job: Job, entry: DeleteEntry) -> None:
+    app = entry.before
     for container in await host.containers.of_app(app.name):
         if container.id == app.container_id or host.context.ownership.is_orphan(container):
             if container.state in UP_STATES:
+                if container.id == app.container_id:
+                    await drain(host, job, entry, app, container)
                 await host.containers.stop(container)
             await host.containers.remove(container.id)

@@ -1,10 +1,12 @@
 """Replacing an app's container by another, so that one of the two always remains.
 
-The new container is made beside the old one; the old one is stopped, and the new one started and
-watched until it has settled. A replacement that breaks off before that is undone, one that breaks
-off later is finished. The type of its entry in the journal says which.
+The new container is made beside the old one; the old one is drained and stopped, and the new one
+started and watched until it has settled. A replacement that breaks off before that is undone, one
+that breaks off later is finished, and so is one that breaks off while it drains. Its entry in the
+journal says which.
 """
 
+from collections.abc import Awaitable
 from functools import partial
 
 import msgspec
@@ -13,6 +15,7 @@ from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.readiness import Requirement
 from agent.apps.errors import AppError
 from agent.apps.host import Host
+from agent.apps.operations.drain import drain
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, Image
@@ -66,16 +69,21 @@ async def replace_container(
         was_running=container is not None and container.state in UP_STATES,
     )
     await job.commit(entry)
+    await _finish_or_undo(host, entry, _make_and_swap(host, job, entry, must_pull=must_pull))
+
+
+async def _finish_or_undo(host: Host, entry: ReplaceEntry, swap: Awaitable[ReplacedEntry]) -> None:
     try:
-        replaced = await _swap(host, job, entry, must_pull=must_pull)
+        replaced = await swap
     except (AppError, EngineRefused) as error:
         await _undo(host, entry, error)
         raise
     await _clean_up(host, replaced)
 
 
-async def _swap(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
-    before = entry.before
+async def _make_and_swap(
+    host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool
+) -> ReplacedEntry:
     # The name of an app has no capital letters, so no other app has this one.
     name = f"{entry.app}.NEXT-{entry.id[:8]}"
     target, container_id = await host.images.with_fetched(
@@ -83,8 +91,18 @@ async def _swap(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -
         fetch=partial(_image, host, job, entry, must_pull=must_pull),
         create=partial(host.containers.create, entry, name=name),
     )
+    journalled = host.context.repository.entry(entry.app)
+    if isinstance(journalled, ReplaceEntry):  # it names the volumes that the operation made
+        entry = journalled
+    return await _swap(host, job, msgspec.structs.replace(entry, target=target), container_id)
+
+
+async def _swap(host: Host, job: Job, entry: ReplaceEntry, container_id: str) -> ReplacedEntry:
+    """Stop the old container of an app, and start the new one, which is made of the target."""
+    before, target = entry.before, entry.target
     old = await host.containers.current(before)
     if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
+        entry = await drain(host, job, entry, target, old)
         # A pull may have taken long, and what is stopped now could not be started again.
         await host.admission.check_disk()
         # Who gives an app more time to end means the end of this container, too.
@@ -107,6 +125,7 @@ async def _swap(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -
         )
     replaced = ReplacedEntry(
         header=entry.header,
+        withdrawn_at=entry.withdrawn_at,
         target=app,
         container_id=container_id,
         old_container_id=before.container_id,
@@ -158,12 +177,25 @@ async def _restart(host: Host, app: App) -> App:
     return app
 
 
-async def recover_replacement(host: Host, _job: Job, entry: ReplaceEntry | ReplacedEntry) -> None:
-    """Finish a replacement whose new container is the app's, and undo any other."""
+async def recover_replacement(host: Host, job: Job, entry: ReplaceEntry | ReplacedEntry) -> None:
+    """Finish a replacement whose new container is the app's, or which drains; undo any other."""
     if isinstance(entry, ReplacedEntry):
         await _clean_up(host, entry)
+    elif (container_id := await _to_swap(host, entry)) is not None:
+        await _finish_or_undo(host, entry, _swap(host, job, entry, container_id))
     else:
         await _undo(host, entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
+
+
+async def _to_swap(host: Host, entry: ReplaceEntry) -> str | None:
+    """Return the new container of a replacement that drains, None where it does not."""
+    if entry.withdrawn_at is None or not entry.target.drain_seconds:
+        return None
+    old = await host.containers.current(entry.before)
+    if old is None or old.state != "running":
+        return None
+    made = await host.containers.made_by(entry)
+    return made[0].id if made else None
 
 
 def _requirement(entry: ReplaceEntry, old: Container | None) -> Requirement:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import PullProgress
-from agent.journal import EntryHeader, JournalEntry
+from agent.journal import EntryHeader, JournalEntry, OperationKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,12 @@ class Job:
         self._pull_ended_by: Exception | None = None
         self._is_overdue = False
         self._asked_to_end = list[Exception]()
+        # What runs it and what it does, None where it is recovered.
+        self.task: asyncio.Task[None] | None = None
+        self.work: Work | None = None
+        self.is_draining = False
+        self._drain_ended = asyncio.Event()
+        self._drain_ended_by: Exception | None = None
 
     @property
     def app(self) -> str:
@@ -101,6 +108,44 @@ class Job:
         if self._puller is None or self._pull_ended_by is None or self._puller.uncancel():
             return None
         return self._pull_ended_by
+
+    def end_drain(self, reason: Exception | None = None) -> None:
+        """End the wait before a stop, or raise ``reason`` in it; also if it has not begun yet."""
+        self._drain_ended_by = reason
+        self._drain_ended.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait before a stop, until somebody ends the wait.
+
+        Raises:
+            AgentStopping: the agent ends it.
+
+        """
+        if seconds <= 0:
+            return
+        self._step, self.is_draining = "draining", True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._drain_ended.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._step, self.is_draining = "", False
+        if self._drain_ended_by is not None:
+            raise self._drain_ended_by
+
+    def is_same(self, operation: OperationKind, work: "Work") -> bool:
+        """Return whether a request repeats it.
+
+        What an operation that broke off was asked for is not known, which matters to an update.
+        """
+        if self.header.operation != operation:
+            return False
+        if self.work is None:
+            return operation != "update"
+        return isinstance(work, partial) and (
+            isinstance(self.work, partial) and work.keywords == self.work.keywords
+        )
 
     @contextmanager
     def pulling(self, step: str = "pulling") -> Iterator[Callable[[PullProgress], None]]:

@@ -66,6 +66,7 @@ class Requester:
         respond_async: Answer as soon as the operation is in the journal.
         actor: Whether it is somebody with a key or the agent itself.
         picked_ports_only: An app may get only ports from which the agent picks.
+        drains: Wait for ``drain_seconds`` before a stop; otherwise end such a wait of the app.
         waiting: Waits are in this context. It raises an error, and ends them, once the key that was
             used is no longer good for the operation.
 
@@ -76,6 +77,7 @@ class Requester:
     respond_async: bool = False
     actor: Actor = "key"
     picked_ports_only: bool = False
+    drains: bool = True
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
 
@@ -115,7 +117,9 @@ class OperationRunner:
         running = [
             job.app
             for job in self.jobs.values()
-            if job.header.actor == "agent" and job.header.operation in WAIT_FOR_PROGRAMS
+            if job.header.actor == "agent"
+            and job.header.operation in WAIT_FOR_PROGRAMS
+            and not job.is_draining
         ]
         if len(running) >= MOST_OWN_OPERATIONS:
             return False
@@ -138,7 +142,7 @@ class OperationRunner:
     async def perform(
         self, name: str, operation: OperationKind, requester: Requester, work: Work
     ) -> bool:
-        """Run an operation, after another one of that app.
+        """Run an operation, after another one of that app; join the same one while it drains.
 
         Returns:
             Whether it has ended. If not, it is in the journal and goes on in the background.
@@ -148,12 +152,26 @@ class OperationRunner:
             AppError, EngineError, StoreError: as the operation raises them.
 
         """
-        job = await self._take(name, operation, requester)
-        task = self._start(job, self._run(job, requester, work))
+        running = self.jobs.get(name)
         try:
-            return await self._outcome(job, task)
+            if running is not None and running.is_draining and running.is_same(operation, work):
+                return await self._join(running, requester)
+            job = await self._take(name, operation, requester)
+            job.work = work
+            return await self._outcome(job, self._start(job, self._run(job, requester, work)))
         except (EngineConflict, ObjectNotFound) as error:
             raise type(error)(f"{error}; look at the app as it is now, and ask again") from error
+
+    async def _join(self, job: Job, requester: Requester) -> bool:
+        """Wait for an operation that somebody asked for before; errors and result are the same."""
+        if not requester.drains:
+            job.end_drain()
+        if requester.respond_async or job.task is None:
+            return False
+        async with requester.waiting():
+            await asyncio.wait([job.task])
+        job.task.result()
+        return True
 
     async def wait_until_idle(
         self, name: str, requester: Requester, *, ends_pulls: bool
@@ -208,6 +226,7 @@ class OperationRunner:
                 background=requester.respond_async,
             ),
             picked_ports_only=requester.picked_ports_only,
+            drains=requester.drains,
         )
 
     async def _wait_for_turn(
@@ -220,18 +239,27 @@ class OperationRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while job := self.jobs.get(name):
+                    if not requester.drains:
+                        job.end_drain()
                     reason = cancelled(job.header, operation, by=requester.name)
                     with job.asked_to_end(reason) if cancels else nullcontext():
                         await job.done.wait()
 
     def _new_job(
-        self, header: EntryHeader, *, repeated: bool = False, picked_ports_only: bool = False
+        self,
+        header: EntryHeader,
+        *,
+        repeated: bool = False,
+        picked_ports_only: bool = False,
+        drains: bool = True,
     ) -> Job:
         job = Job(
             header, self._context.repository, repeated=repeated, picked_ports_only=picked_ports_only
         )
+        if not drains:
+            job.end_drain()
         if self._stopping_since is not None:
-            job.end_pull(AgentStopping(STOPPING))
+            _stop(job)
         self.jobs[header.app] = job
         return job
 
@@ -303,6 +331,7 @@ class OperationRunner:
     def _start(self, job: Job, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=f"{job.header.operation} {job.app}")
         self._tasks.add(task)
+        job.task = task
         task.add_done_callback(lambda _: self._end(job, task))
         return task
 
@@ -345,11 +374,11 @@ class OperationRunner:
             log.error("operation failed by a defect", exc_info=error)
 
     def end_pulls(self) -> None:
-        """End all pulls, because the agent stops, and begin no other."""
+        """End all pulls and waits before stops, because the agent stops, and begin no other."""
         if self._stopping_since is None:
             self._stopping_since = asyncio.get_running_loop().time()
         for job in self.jobs.values():
-            job.end_pull(AgentStopping(STOPPING))
+            _stop(job)
 
     async def close(self, seconds: float, *, interrupt_seconds: float = INTERRUPT_SECONDS) -> None:
         """Wait at most `seconds` for the running operations; then interrupt them.
@@ -370,6 +399,11 @@ class OperationRunner:
     def _stopping_for(self) -> float:
         now = asyncio.get_running_loop().time()
         return 0.0 if self._stopping_since is None else now - self._stopping_since
+
+
+def _stop(job: Job) -> None:
+    job.end_pull(AgentStopping(STOPPING))
+    job.end_drain(AgentStopping(STOPPING))
 
 
 def cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:

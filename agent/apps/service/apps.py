@@ -78,7 +78,7 @@ class Apps:
             recover[type(ended)] = partial(recover_ended_pull, host)
         runner = OperationRunner(host.context, recover)
         apps = Apps(host, runner, AppQueries(host, runner), self.hosted)
-        carry_out = partial(change, apps, replace(requester, respond_async=False))
+        carry_out = partial(change, apps, replace(requester, respond_async=False, drains=False))
         return await plan_change(self._host, host, engine, name, carry_out)
 
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:

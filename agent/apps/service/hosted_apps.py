@@ -1,11 +1,12 @@
 """The apps for the heartbeat."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
 from agent.apps.context import AgentContext
+from agent.apps.recovery.serving import Serving
 from agent.apps.recovery.watcher import EngineState
 from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
@@ -29,11 +30,16 @@ class HostedAppsQuery:
     """
 
     def __init__(
-        self, context: AgentContext, containers: ListContainers, engine: EngineState
+        self,
+        context: AgentContext,
+        containers: ListContainers,
+        engine: EngineState,
+        serving: Serving,
     ) -> None:
         self._context = context
         self._containers = containers
         self._engine = engine
+        self._serving = serving
         self._background_list: asyncio.Task[None] | None = None
         self._late_answer: Mapping[str, Container] | None = None
 
@@ -55,7 +61,10 @@ class HostedAppsQuery:
             containers = await self._list_in_time(min(each for each in limits if each is not None))
         found = containers or {}
         existing = self._context.repository.existing()
-        apps = tuple(self._hosted(app, found.get(app.container_id or "")) for app in existing)
+        serving = self._serving.names(existing, containers)
+        apps = tuple(
+            self._hosted(app, found.get(app.container_id or ""), serving) for app in existing
+        )
         state = "unreachable" if containers is None else "running"
         return HostedApps(
             apps=apps,
@@ -64,7 +73,7 @@ class HostedAppsQuery:
             docker_problem=self.problem if containers is None else None,
         )
 
-    def _hosted(self, app: App, container: Container | None) -> HostedApp:
+    def _hosted(self, app: App, container: Container | None, serving: Collection[str]) -> HostedApp:
         # One that was restarted since it was unhealthy is so until a check has passed.
         is_loop = self._context.health.crashes.message(app.name) is not None
         is_unhealthy = (
@@ -80,6 +89,7 @@ class HostedAppsQuery:
             healthy=False if is_unhealthy else views.is_healthy(container),
             crashing=is_loop,
             failed=app.failed,
+            serving=app.name in serving,
         )
 
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from registry.errors import ChangesTooFast, TooManyHeartbeats
 from registry.message import MAX_BODY_BYTES
 from registry.nodes.acceptance.capacity import MIB, Capacity, Reservation, TargetCost
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.directory import Entry, only_withdraws
 
 MINUTE = 60.0
 ROUNDING_SECONDS = 1e-6
@@ -122,10 +122,13 @@ class Limits:
     ) -> Reservation:
         """Reserve memory for a new or changed node, and count the change; release it later.
 
-        `targets` are those of the entry, if they are known. Raises CapacityReached, ChangesTooFast.
+        A change that only withdraws labels `serving:` does not count. `targets` are those of the
+        entry, if they are known. Raises CapacityReached, ChangesTooFast.
         """
         before = stored.head if stored else None
         reservation = self.capacity.reserve(entry.hostname, entry.head, before, targets)
+        if before is not None and only_withdraws(before, entry.head):
+            return reservation
         try:
             self.take_change(entry.hostname)
         except ChangesTooFast:

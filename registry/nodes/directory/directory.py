@@ -31,10 +31,12 @@ MAX_DIGITS = 9
 END_OF_LABELS = b'],"kv":{'
 
 BACKSLASH = ord("\\")
+SERVING = b'"serving:'
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 _decode = msgspec.json.Decoder(Node).decode
 _encode = msgspec.json.encode
+_decode_labels = msgspec.json.Decoder(list[str]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -196,6 +198,25 @@ def node_tail(last_update: int, address: str | None) -> bytes:
 def labels_start(hostname: str) -> int:
     """Return where in the `head` of a host the array of labels begins."""
     return len(hostname) + LABELS_OFFSET
+
+
+def only_withdraws(before: bytes, after: bytes) -> bool:
+    """Return whether the `head` of a node differs by nothing but missing labels `serving:`."""
+    if SERVING not in before or len(after) >= len(before):
+        return False
+    end, new_end = before.rindex(END_OF_LABELS), after.rindex(END_OF_LABELS)
+    if before[end:] != after[new_end:]:
+        return False
+    labels, left = _labels(before, end), _labels(after, new_end)
+    present = set(left)
+    is_same_order = left == [each for each in labels if each in present]
+    gone = (each for each in labels if each not in present)
+    return is_same_order and all(each.startswith("serving:") for each in gone)
+
+
+def _labels(head: bytes, end: int) -> list[str]:
+    """Return the labels in a `head`, whose array ends at `end`."""
+    return _decode_labels(head[head.index(b'"labels":') + len(b'"labels":') : end + 1])
 
 
 def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:

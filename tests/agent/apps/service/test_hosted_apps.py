@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.recovery.serving import Serving
 from agent.apps.recovery.watcher import EngineState
 from agent.apps.service.hosted_apps import HostedAppsQuery, ListContainers
 from agent.engine.errors import EngineTimeout, EngineUnavailable
@@ -53,7 +54,7 @@ def query_of(
     on_change: Callable[[], None] = lambda: None,
 ) -> HostedAppsQuery:
     context = context_of(FakeEngine(), folder, on_change=on_change)
-    return HostedAppsQuery(context, containers, EngineState(problem=None))
+    return HostedAppsQuery(context, containers, EngineState(problem=None), Serving(context))
 
 
 @in_virtual_time

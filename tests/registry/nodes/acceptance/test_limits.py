@@ -115,3 +115,21 @@ def test_only_hosts_that_changed_within_a_minute_are_remembered() -> None:
     for number in range(60):
         limit.take(f"late-{number}")
     assert len(limit) <= 60
+
+
+@pytest.mark.slow
+async def test_a_change_that_only_withdraws_what_serves_does_not_count() -> None:
+    limits = msgspec.structs.replace(NO_LIMITS, changes_per_minute=2)
+    async with in_process_registry(limits=limits) as registry:
+        labels = ["service:web", "app:shop", "serving:shop:20080", "serving:blog:20081", "z:1"]
+        assert (await registry.post("web-1", labels)).status == 200
+        del labels[2]
+        assert (await registry.post("web-1", labels)).status == 200
+        del labels[2]
+        assert (await registry.post("web-1", labels)).status == 200
+        assert (await registry.post("web-1", [*labels, "serving:shop:20080"])).status == 200
+
+        withdrawn_and_more = [each for each in labels if each != "z:1"]
+        assert (await registry.post("web-1", withdrawn_and_more)).status == 429
+        assert (await registry.post("web-1", labels, {"rack": "r12"})).status == 429
+        assert (await registry.post("web-1", labels)).status == 200
