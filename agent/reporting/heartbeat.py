@@ -56,19 +56,6 @@ class HostedApp:
     failed: bool = False
     serving: bool = False
 
-    @property
-    def state(self) -> str:
-        """Its state in one word, for ``apps.states``."""
-        if self.failed:
-            return "failed"
-        if self.stopped:
-            return "stopped"
-        if self.crashing:
-            return "crashing"
-        if not self.running:
-            return "down"
-        return "unhealthy" if self.healthy is False else "running"
-
 
 @dataclass(frozen=True)
 class HostedApps:
@@ -206,8 +193,21 @@ def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:
     }
     if hosted_apps.docker_version is not None:
         kv["docker.version"] = hosted_apps.docker_version
-    states = ",".join(f"{app.name}={app.state}" for app in hosted_apps.apps)
+    states = ",".join(f"{app.name}={_state(app)}" for app in hosted_apps.apps)
     # Without the engine, no state is known.
     if hosted_apps.docker_state == "running" and 0 < len(states) <= MAX_VALUE:
         kv[APP_STATES] = states
     return kv
+
+
+def _state(app: HostedApp) -> str:
+    """Return the state of an app in one word."""
+    if app.failed:
+        return "failed"
+    if app.stopped:
+        return "stopped"
+    if app.crashing:
+        return "crashing"
+    if not app.running:
+        return "down"
+    return "unhealthy" if app.healthy is False else "running"

@@ -34,7 +34,7 @@ class ExpectedFile:
         self._nodes = nodes
         self._slices = slices
         self._log = context.log
-        self._wall, self._monotonic = context.clocks
+        self._wall, self._steady = context.clocks.wall, context.clocks.steady
         self._turns = asyncio.Lock()
         self._read: Version | None = None
         self._seen: Version | None = None
@@ -45,7 +45,7 @@ class ExpectedFile:
         if self.path is None:
             return
         self._seen = await asyncio.to_thread(_version, self.path)
-        self._seen_since = self._monotonic()
+        self._seen_since = self._steady()
         if self._seen is None or self._wall() - self._seen[2] / 1e9 >= SETTLED_SECONDS:
             await self.read()
 
@@ -55,8 +55,8 @@ class ExpectedFile:
             return
         version = await asyncio.to_thread(_version, self.path)
         if version != self._seen:
-            self._seen, self._seen_since = version, self._monotonic()
-        elif version != self._read and self._monotonic() - self._seen_since >= SETTLED_SECONDS:
+            self._seen, self._seen_since = version, self._steady()
+        elif version != self._read and self._steady() - self._seen_since >= SETTLED_SECONDS:
             await self.read()
         await self._slices.run(self._nodes.expected.release())
 

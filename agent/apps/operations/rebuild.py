@@ -6,7 +6,6 @@ that breaks off later is finished, and so is one that breaks off while it drains
 journal says which.
 """
 
-from collections.abc import Awaitable
 from functools import partial
 
 import msgspec
@@ -69,21 +68,19 @@ async def replace_container(
         was_running=container is not None and container.state in UP_STATES,
     )
     await job.commit(entry)
-    await _finish_or_undo(host, entry, _make_and_swap(host, job, entry, must_pull=must_pull))
-
-
-async def _finish_or_undo(host: Host, entry: ReplaceEntry, swap: Awaitable[ReplacedEntry]) -> None:
     try:
-        replaced = await swap
+        made, container_id = await _make(host, job, entry, must_pull=must_pull)
+        replaced = await _swap(host, job, made, container_id)
     except (AppError, EngineRefused) as error:
         await _undo(host, entry, error)
         raise
     await _clean_up(host, replaced)
 
 
-async def _make_and_swap(
+async def _make(
     host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool
-) -> ReplacedEntry:
+) -> tuple[ReplaceEntry, str]:
+    """Make the new container; return its id, and the entry with its image and volumes."""
     # The name of an app has no capital letters, so no other app has this one.
     name = f"{entry.app}.NEXT-{entry.id[:8]}"
     target, container_id = await host.images.with_fetched(
@@ -94,7 +91,7 @@ async def _make_and_swap(
     journalled = host.context.repository.entry(entry.app)
     if isinstance(journalled, ReplaceEntry):  # it names the volumes that the operation made
         entry = journalled
-    return await _swap(host, job, msgspec.structs.replace(entry, target=target), container_id)
+    return msgspec.structs.replace(entry, target=target), container_id
 
 
 async def _swap(host: Host, job: Job, entry: ReplaceEntry, container_id: str) -> ReplacedEntry:
@@ -182,7 +179,12 @@ async def recover_replacement(host: Host, job: Job, entry: ReplaceEntry | Replac
     if isinstance(entry, ReplacedEntry):
         await _clean_up(host, entry)
     elif (container_id := await _to_swap(host, entry)) is not None:
-        await _finish_or_undo(host, entry, _swap(host, job, entry, container_id))
+        try:
+            replaced = await _swap(host, job, entry, container_id)
+        except (AppError, EngineRefused) as error:
+            await _undo(host, entry, error)
+            raise
+        await _clean_up(host, replaced)
     else:
         await _undo(host, entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
 
