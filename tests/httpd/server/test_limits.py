@@ -10,7 +10,7 @@ from agent.api.streams import MAX_STREAMS_PER_KEY
 from agent.apps.admission.room import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
 from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.health.checker import MOST_CHECKS
-from agent.apps.images.pulled import MOST_PULLS
+from agent.apps.images.pulled import MOST_PULLS, MOST_PULLS_OF_KEY
 from agent.apps.repository.feed import MAX_EVENTS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.engine.docker.commands import CommandKind
@@ -123,7 +123,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "an agent's apps": [MOST_APPS, MOST_BYTES / 2**20, status_of(TooManyApps)],
         "memory promised to apps": [status_of(MemoryPromised)],
         "volumes of deleted apps": [MOST_KEPT_VOLUMES, status_of(TooMuchKeptData)],
-        "an agent's pulls": [MOST_PULLS],
+        "an agent's pulls": [MOST_PULLS, MOST_PULLS_OF_KEY],
         "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
         "logs that an agent streams": [
             MOST_LOGS,
