@@ -54,7 +54,7 @@ class PulledImages:
 
         ``holders`` are the keys for some apps that its app belongs to.
         """
-        async with self._turns.turn(holders, most=MOST_PULLS_OF_KEY if holders else None):
+        async with self._turns.turn(holders, most=MOST_PULLS_OF_KEY if holders else MOST_PULLS):
             await self._begin(reference, progress)
 
     async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:

@@ -153,10 +153,6 @@ async def test_no_answer_names_the_container_that_keeps_an_app_down(tmp_path: Pa
         told = [
             failed[1]["message"],
             (await agent.ask("GET", "/v1/apps/shop"))[1]["message"],
-            (await agent.ask("PUT", "/v1/apps/shop", {"description": "x"}))[1]["message"],
-            (await agent.ask("PUT", "/v1/apps/shop?dry_run=true", {"description": "y"}))[1]["app"][
-                "message"
-            ],
         ]
 
         assert all("held by another container" in each for each in told), told
