@@ -31,7 +31,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 async def test_the_first_password_does_not_wait_for_the_last_one(tmp_path: Path) -> None:
     threads = CountingExecutor()
-    async with opened_host(tmp_path, FakeEngine()) as host:
+    async with opened_host(FakeEngine(), tmp_path) as host:
         asyncio.get_running_loop().set_default_executor(threads)
         passwords = Passwords(host.context)
 
