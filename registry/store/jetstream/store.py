@@ -159,8 +159,7 @@ class JetStreamStore:
                 while not self._is_caught_up:
                     await self._publisher.confirmed()
         except TimeoutError as error:
-            missing = "changes by other registries may be missing"
-            raise StoreUnreachable(f"{missing}: {self._reason()}") from error
+            raise self._unconfirmed("changes by other registries may be missing") from error
 
     @property
     def health(self) -> StoreHealth:
@@ -244,11 +243,15 @@ class JetStreamStore:
             return StoreUnavailable("the registry is stopping")
         seconds = self._publisher.silent_seconds
         if seconds > REFUSE_AFTER_SECONDS:
-            reason = self._reason()
-            is_full = self._checks.is_full or reason.startswith(FULL)
-            kind = StoreFull if is_full else StoreUnreachable
-            return kind(f"the NATS servers have confirmed nothing for {seconds:.0f} s: {reason}")
+            text = f"the NATS servers have confirmed nothing for {seconds:.0f} s"
+            return self._unconfirmed(text)
         return None
+
+    def _unconfirmed(self, text: str) -> Exception:
+        """Return the error for what the servers do not confirm, with the reason."""
+        reason = self._reason()
+        is_full = self._checks.is_full or reason.startswith(FULL)
+        return (StoreFull if is_full else StoreUnreachable)(f"{text}: {reason}")
 
     def _reason(self) -> str:
         """Return why nothing is confirmed: the last error, and what the servers report."""

@@ -43,6 +43,7 @@ FIELDS = {
     "revision",
     # Beyond the contract.
     "stop_seconds",
+    "drain_seconds",
     "volumes",
 }
 ONLY_INSPECT = {"started_at", "oom_killed"}
