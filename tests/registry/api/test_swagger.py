@@ -1,5 +1,7 @@
 """The Swagger document of the registry: valid, complete, and true to what is served."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,14 +98,16 @@ async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessReg
         assert f"`{word}`" in answer["description"]
 
 
-async def test_the_headers_of_answers_are_in_the_document() -> None:
+async def test_the_headers_of_answers_are_in_the_document(tmp_path: Path) -> None:
     store = MemoryStore(continues=False)
-    limits = NodesSettings(warm_up_seconds=90)
+    expected = tmp_path / "expected"
+    await asyncio.to_thread(expected.write_text, "web-1\n")
+    limits = NodesSettings(warm_up_seconds=90, expected=str(expected))
     async with in_process_registry(store=store, limits=limits) as registry:
         await registry.post("web-1", ["prometheus:web"])
         store.age = 12.3
         paths = (await document(registry))["paths"]
-        targets = "/prometheus/{service}"  # which are withheld at first
+        withheld = ("/prometheus/{service}", "/roll-call")  # at first
 
         async def are_documented(path: str) -> set[str]:
             answer = await registry.ask("GET", path.format(hostname="web-1", service="web"))
@@ -113,8 +117,9 @@ async def test_the_headers_of_answers_are_in_the_document() -> None:
             assert sent == {name.lower() for name in documented} - OF_PAGES, path
             return sent
 
-        found = [await are_documented(path) for path in paths if path != targets]
+        found = [await are_documented(path) for path in paths if path not in withheld]
         registry.clock.pass_seconds(90)
-        found.append(await are_documented(targets))
+        await registry.components.expected_file.read()
+        found += [await are_documented(path) for path in withheld]
 
     assert {"rollcall-warming", "rollcall-store-age"} < set().union(*found)
