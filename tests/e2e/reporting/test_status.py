@@ -100,6 +100,7 @@ def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
 def test_what_does_not_fit_is_told_everywhere(daemons: Daemons) -> None:
     registry = daemons.registry()
     agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
+    until_listed(registry, "web-1")
     folder = agent.config_path.parent / "labels.d"
     folder.mkdir()
     (folder / "many").write_text("".join(f"n:{number}\n" for number in range(5000)))
