@@ -82,7 +82,7 @@ class EngineConflict(EngineRefused):
 
 
 class ImageTooLarge(EngineConflict):
-    """What the engine tells of an image is longer than of any that fits."""
+    """The configuration of an image is longer than the agent reads."""
 
 
 class NameInUse(EngineConflict):

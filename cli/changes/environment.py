@@ -1,6 +1,5 @@
 """Values of `env` in a file of apps that are read from files, variables and commands."""
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 from cli.changes.fields import read_environment
 from cli.errors import WrongUsage
 from cli.files import read_text
+from cli.reach.keys import printed_by
 
 FORMS = "a text, {file: FILE}, {variable: NAME} or {command: [PROGRAM, ...]}"
 
@@ -86,18 +86,5 @@ def _value(source: Mapping[str, Any], sources: Sources) -> str:
                 raise WrongUsage(f"the variable {name} is not set")
             return sources.variables[name]
         case _:
-            return _output(source["command"]).removesuffix("\n")
-
-
-def _output(command: list[str]) -> str:
-    """Return what a command prints; it has the terminal for its errors. WrongUsage."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    except (OSError, ValueError) as error:
-        raise WrongUsage(f"{command[0]} cannot be run: {error}") from error
-    if done.returncode:
-        raise WrongUsage(f"{command[0]} ended with {done.returncode}")
-    try:
-        return done.stdout.decode()
-    except UnicodeDecodeError as error:
-        raise WrongUsage(f"{command[0]} printed no text in UTF-8") from error
+            words = source["command"]
+            return printed_by(words, words[0], "value").removesuffix("\n")

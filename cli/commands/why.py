@@ -170,13 +170,14 @@ async def _of_host(
 ) -> Answer:
     failed: dict[str, str] = {}
     records = await agent.apps()
+    found = {each["name"]: verdict(each, ()) for each in records}
+    # Events say why an app is not well; of those that are well, there may be hundreds.
+    unwell = [each for each in records if not found[each["name"]].is_healthy]
     events = await asyncio.gather(
-        *(_tried(failed, "events", agent.events(each["name"])) for each in records)
+        *(_tried(failed, "events", agent.events(each["name"])) for each in unwell)
     )
-    found = {
-        each["name"]: verdict(each, happened or ())
-        for each, happened in zip(records, events, strict=True)
-    }
+    for each, happened in zip(unwell, events, strict=True):
+        found[each["name"]] = verdict(each, happened or ())
     wanted = {each["name"] for each in records if each["desired"] == "running"}
     sick = [name for name, each in found.items() if name in wanted and not each.is_healthy]
     text = f"{counted(len(records), 'app')}, all well"

@@ -122,7 +122,7 @@ class Output:
     def names(self, names: Iterable[str]) -> None:
         """Print names, which a shell may put behind a command.
 
-        One such as `--all` would be an option there, and decide what is changed: people are told.
+        One such as `--all` would be an option there, and choose what is changed: a note names it.
         """
         found = list(names)
         self.lines(name for name in found if not name.startswith("-"))

@@ -5,7 +5,7 @@ import shlex
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cli.errors import WrongUsage
@@ -104,8 +104,28 @@ def _key_in(path: Path, *, hint: str) -> str:
 def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: bool = True) -> str:
     """Return the key that a command prints, which may ask on the terminal; WrongUsage."""
     try:
+        words = _words(command)
+    except ValueError as error:
+        raise WrongUsage(f"{command!a} cannot be run: {error}") from error
+    printed = printed_by(words, command, "key", seconds=seconds, may_ask=may_ask)
+    return checked_key(printed, f"the command {command!a}")
+
+
+def printed_by(
+    words: Sequence[str],
+    command: str,
+    what: str,
+    *,
+    seconds: float = COMMAND_SECONDS,
+    may_ask: bool = True,
+) -> str:
+    """Return what a command prints, which may ask on the terminal; WrongUsage.
+
+    ``command`` and ``what`` it prints are named in errors.
+    """
+    try:
         process = subprocess.Popen(
-            _words(command),
+            words,
             stdin=None if may_ask else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if may_ask else subprocess.DEVNULL,
@@ -121,13 +141,13 @@ def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: b
             # What it has started is in its session; the terminal tells the others of Ctrl-C.
             process.kill() if may_ask else os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise WrongUsage(f"{command!a} printed no key for {seconds:g} s") from error
+                raise WrongUsage(f"{command!a} printed no {what} for {seconds:g} s") from error
             if isinstance(error, UnicodeDecodeError):
                 raise WrongUsage(f"what {command!a} printed is no text") from error
             raise
     if process.returncode:
         raise WrongUsage(f"{command!a} ended with status {process.returncode}")
-    return checked_key(printed, f"the command {command!a}")
+    return printed
 
 
 def _words(command: str) -> list[str]:

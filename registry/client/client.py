@@ -175,7 +175,7 @@ class RegistryClient(DaemonClient):
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 async with self._open("GET", path, list(query), None, sent) as response:
                     await _require_ok(response)
-                    # A watch tells of the warm-up itself.
+                    # A watch has the warm-up in its own event.
                     self.on_gaps(_gaps(response.headers)._replace(warming=0))
                     limit.reschedule(None)
                     yield response

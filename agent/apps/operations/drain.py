@@ -16,7 +16,7 @@ EntryT = TypeVar("EntryT", bound=JournalEntry)
 async def drain(host: Host, job: Job, entry: EntryT, app: App, container: Container) -> EntryT:
     """Wait until the app has been withdrawn for its ``drain_seconds``; return the entry.
 
-    An operation that broke off waits for the rest, and one that runs no more does not wait.
+    An interrupted operation waits for the remaining seconds, and none for an app that is down.
 
     Raises:
         AgentStopping: the operation stays in the journal.

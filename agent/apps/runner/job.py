@@ -137,7 +137,7 @@ class Job:
     def is_same(self, operation: OperationKind, work: "Work") -> bool:
         """Return whether a request repeats it.
 
-        What an operation that broke off was asked for is not known, which matters to an update.
+        The fields that an interrupted update was given are not known, so nothing repeats it.
         """
         if self.header.operation != operation:
             return False

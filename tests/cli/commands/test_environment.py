@@ -100,7 +100,11 @@ async def test_all_that_cannot_be_read_is_told_and_nothing_is_changed(
 
     assert (forbidden.status, missing.status, unknown.status, agent.asked) == (2, 2, 2, [])
     assert "apps[0].env.PASSWORD: commands run only with --run-commands" in forbidden.err
-    for text in ("apps[0].env.TOKEN: ", "the variable NONE is not set", "false ended with 1"):
+    for text in (
+        "apps[0].env.TOKEN: ",
+        "the variable NONE is not set",
+        "'false' ended with status 1",
+    ):
         assert text in missing.err
     assert "apps[0].env.TOKEN: is none of a text, {file: FILE}" in unknown.err
 

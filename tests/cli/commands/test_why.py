@@ -66,7 +66,6 @@ def crashing(agent: FakeAgent) -> FakeAgent:
         ("GET", SHOP): RECORD,
         ("GET", "/v1/apps"): [RECORD, APP_RECORD | {"name": "blog", "healthy": True}],
         ("GET", f"{SHOP}/events"): EVENTS,
-        ("GET", "/v1/apps/blog/events"): [],
         ("GET", f"{SHOP}/history"): HISTORY,
         ("GET", f"{SHOP}/logs"): text_of("no configuration\nbye\n"),
         ("GET", "/v1/usage"): {
@@ -141,6 +140,7 @@ async def test_a_host_shows_its_apps(rollcall: Rollcall, registry: InProcessRegi
     assert "  app          shop: exit 3, 7 times in ten minutes\n" in ran.out
     assert "  app          blog: healthy\n" in ran.out
     assert ran.err == "  next: rollcall why web-1/shop\n"
+    assert "  no events" not in ran.out  # those of the app that is well are not read
     assert without_agent.out.startswith("switch-1: it reports no agent\n")
 
 
