@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.nats.backend import JetStreamBackend
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.servers import OLDEST_PROGRAM, NatsCluster

@@ -12,16 +12,16 @@ from typing import TypeVar
 from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
-from registry.store.jetstream.backend import JetStreamBackend
-from registry.store.jetstream.commands import read
-from registry.store.jetstream.connection.api import JetStreamApi
-from registry.store.jetstream.connection.bucket import stream_of
-from registry.store.jetstream.connection.bucket_address import BucketAddress
-from registry.store.jetstream.connection.link import connected
-from registry.store.jetstream.format.ages import Rings, Uptime
-from registry.store.jetstream.operations import NodeOperations, Revisions
-from registry.store.jetstream.publisher import Publisher
-from registry.store.jetstream.receiver import Receiver
+from registry.store.nats.backend import JetStreamBackend
+from registry.store.nats.commands import read
+from registry.store.nats.connection.api import JetStreamApi
+from registry.store.nats.connection.bucket import stream_of
+from registry.store.nats.connection.bucket_address import BucketAddress
+from registry.store.nats.connection.link import connected
+from registry.store.nats.format.ages import Rings, Uptime
+from registry.store.nats.operations import NodeOperations, Revisions
+from registry.store.nats.publisher import Publisher
+from registry.store.nats.receiver import Receiver
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import NodeStore, Restored, Row
 from tests.support.registry.load.load import value_of

@@ -1,0 +1,297 @@
+"""Writes end, whatever the servers do."""
+
+import asyncio
+import time
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from registry.errors import StoreUnreachable
+from registry.store.clock import AgeClock
+from registry.store.nats.connection.link import Link
+from registry.store.nats.format.ages import Uptime
+from registry.store.nats.operations import NodeOperations, Operation, Revisions
+from registry.store.nats.publisher import (
+    MAX_CONFIRMED_AT_ONCE,
+    RESEND_SECONDS,
+    WRITE_SECONDS,
+    Publisher,
+)
+from registry.store.nats.write import Write
+from tests.support.machine.clocks import in_virtual_time
+from tests.support.registry.load.large_fleet import MeasuredLoop
+from tests.support.registry.stores.conformance import Outcomes, node
+
+SECONDS = 30
+MANY = 3000
+MAX_SLICE_SECONDS = 0.010
+# What holds up the loop by itself does so in each attempt.
+ATTEMPTS = 5
+
+
+class SilentClient(Client):
+    """A connection to servers that answer nothing but what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+        self.answer: Any = None
+
+    async def subscribe(self, *_: object, cb: Any = None, **__: object) -> Any:
+        """Subscribe to nothing."""
+        self.answer = cb
+
+    async def publish(self, *_: object, reply: str = "", **__: object) -> None:
+        """Send nothing."""
+        self.sent.append(reply)
+
+    @property
+    def max_payload(self) -> int:
+        return 1_000_000
+
+
+class Reported:
+    """What becomes of a report."""
+
+    def delivered(self, _sequence: int) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def conflicted(self, _write: Write, _actual: int) -> None:
+        raise AssertionError
+
+
+@in_virtual_time
+async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> None:
+    uptime = Uptime(AgeClock(time.monotonic))
+    publisher = Publisher("b", uptime, now=asyncio.get_running_loop().time)
+    link, client = Link(), SilentClient()
+    link.client = client
+    sending = asyncio.create_task(publisher.send_over(link))
+    sent: list[float] = []
+    stamps = [publisher.next_stamp() for _ in range(2)]
+    for stamp in stamps:
+        await asyncio.sleep(1)
+        sent.append(asyncio.get_running_loop().time())
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+    await asyncio.sleep(RESEND_SECONDS + 1)
+    publisher.check()
+    await asyncio.sleep(1)
+    assert len(client.sent) == 2 * len(stamps)
+    now = asyncio.get_running_loop().time()
+    assert publisher.unconfirmed_seconds == now
+
+    publisher.delivered("other-1", 1)
+    assert publisher.unconfirmed_seconds == now
+    publisher.delivered(stamps[1].by, 2)
+    assert publisher.unconfirmed_seconds == now - sent[1]
+    publisher.delivered(stamps[0].by, 3)
+    assert publisher.unconfirmed_seconds == now - sent[1]
+    sending.cancel()
+
+
+@in_virtual_time
+async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_written() -> None:
+    suspended, loop = [0.0], asyncio.get_running_loop()
+    uptime = Uptime(AgeClock(time.monotonic))
+    publisher = Publisher("b", uptime, now=lambda: loop.time() + suspended[0])
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    stamps = [publisher.next_stamp() for _ in range(3)]
+
+    async def send(number: int) -> None:
+        stamp = stamps[number].number
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp))
+        await asyncio.sleep(0.5)
+
+    await send(0)
+    publisher.delivered(stamps[0].by, 1)
+    assert publisher.unconfirmed_seconds == 0.5
+    await send(1)
+    suspended[0] = 3600.0
+    assert publisher.unconfirmed_seconds == 3601.0
+    publisher.delivered(stamps[1].by, 2)  # it was sent before
+    assert publisher.unconfirmed_seconds == 3600.5
+    await send(2)
+    publisher.delivered(stamps[2].by, 3)
+    assert publisher.unconfirmed_seconds == 0.5
+    sending.cancel()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("latency", [4.0, 6.0])
+async def test_writes_that_are_delivered_late_are_no_silence(latency: float) -> None:
+    loop = asyncio.get_running_loop()
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)), now=loop.time)
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    silent, unconfirmed = [], []
+    for sequence in range(1, SECONDS):
+        stamp = publisher.next_stamp()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        loop.call_later(latency, publisher.delivered, stamp.by, sequence)
+        await asyncio.sleep(1)
+        if sequence > latency:
+            silent.append(publisher.silent_seconds)
+            unconfirmed.append(publisher.unconfirmed_seconds)
+
+    assert max(silent) <= 1.0
+    assert min(unconfirmed) >= latency
+    await asyncio.sleep(2 * latency)
+    assert publisher.silent_seconds > latency
+    sending.cancel()
+
+
+@in_virtual_time
+async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> None:
+    publisher = Publisher(
+        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+    )
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    operation = Operation("a", node("a"), Outcomes(), None)
+    NodeOperations(publisher, Revisions()).submit(operation)
+    for sequence in range(SECONDS):
+        stamp = publisher.next_stamp()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        await asyncio.sleep(1)
+        publisher.delivered(stamp.by, sequence)
+        publisher.check()
+    sending.cancel()
+
+    assert operation.future.done()
+    with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
+        await operation.future
+
+
+@in_virtual_time
+async def test_a_change_whose_time_is_over_is_not_sent_over_what_came_meanwhile() -> None:
+    publisher = Publisher(
+        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+    )
+    link, client = Link(), SilentClient()
+    link.client = client
+    sending = asyncio.create_task(publisher.send_over(link))
+    revisions = Revisions()
+    operation = Operation("a", node("a"), Outcomes(), None)
+    NodeOperations(publisher, revisions).submit(operation)
+    await asyncio.sleep(1)
+
+    await asyncio.sleep(SECONDS)  # this registry was frozen, and another one changed the node
+    revisions.position = 7
+    error = {"err_code": 10071, "description": "wrong last sequence: 7"}
+    data = msgspec.json.encode({"error": error})
+    await client.answer(Msg(client, subject=client.sent[0], data=data))
+    await asyncio.sleep(1)
+    sending.cancel()
+
+    assert len(client.sent) == 1
+    with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
+        await operation.future
+
+
+@in_virtual_time
+async def test_of_many_heartbeats_that_wait_for_a_confirmation_some_go_on_at_once() -> None:
+    publisher = Publisher(
+        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+    )
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    gone_on: list[int] = []
+
+    async def wait(number: int) -> None:
+        await publisher.confirmed()
+        gone_on.append(number)
+
+    count = 2 * MAX_CONFIRMED_AT_ONCE + 1
+    waiting = [asyncio.create_task(wait(number)) for number in range(count)]
+    await asyncio.sleep(1)
+    stamp = publisher.next_stamp()
+    publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+    await asyncio.sleep(1)
+    late = asyncio.create_task(wait(count))
+    await asyncio.sleep(1)
+    assert not gone_on
+
+    publisher.delivered(stamp.by, 1)
+    steps = [0]
+    while len(gone_on) < count:
+        await asyncio.sleep(0)
+        steps.append(len(gone_on))
+
+    assert max(after - before for before, after in pairwise(steps)) == MAX_CONFIRMED_AT_ONCE
+    await asyncio.gather(*waiting)
+    await asyncio.sleep(1)
+    assert gone_on == list(range(count))  # and not the one that came after the write was sent
+    late.cancel()
+    sending.cancel()
+
+
+def spend(seconds: float) -> None:
+    """Use the processor."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class GivenUp:
+    """Changes that wait, and the order in which they are given up."""
+
+    def __init__(self, count: int) -> None:
+        loop, ahead = asyncio.get_running_loop(), 0.0
+        self.publisher = Publisher(
+            "b", Uptime(AgeClock(time.monotonic)), now=lambda: loop.time() + ahead
+        )
+        self.numbers: list[int] = []
+        self.all = asyncio.Event()
+        self._count = count
+        operations = NodeOperations(self.publisher, Revisions())
+        self._tasks = [
+            asyncio.create_task(self._wait(number, self._submitted(operations, f"h{number}")))
+            for number in range(count)
+        ]
+        ahead = WRITE_SECONDS + 1  # nothing was delivered meanwhile
+
+    def _submitted(self, operations: NodeOperations, hostname: str) -> Operation:
+        operation = Operation(hostname, node(hostname), Outcomes(), None)
+        operations.submit(operation)
+        return operation
+
+    async def _wait(self, number: int, operation: Operation) -> None:
+        with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
+            await operation.future
+        spend(0.00005)  # as to answer a heartbeat takes
+        self.numbers.append(number)
+        if len(self.numbers) == self._count:
+            self.all.set()
+
+
+@pytest.mark.real
+def test_many_changes_whose_time_is_over_at_once_are_given_up_in_slices() -> None:
+    async def work() -> float:
+        given_up = GivenUp(MANY)
+        await asyncio.sleep(0)
+        with loop.measured() as seconds:
+            given_up.publisher.check()
+            given_up.publisher.check()  # nothing is given up twice
+            await given_up.all.wait()
+        assert given_up.numbers == list(range(MANY))
+        return max(seconds)
+
+    with MeasuredLoop() as loop:
+        best = float("inf")
+        for _ in range(ATTEMPTS):
+            best = min(best, loop.run(work()))
+            if best < MAX_SLICE_SECONDS:
+                break
+    assert best < MAX_SLICE_SECONDS

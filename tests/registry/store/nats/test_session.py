@@ -1,0 +1,71 @@
+"""One connection's work, and how it ends."""
+
+import asyncio
+
+import pytest
+
+from registry.store.nats.connection.api import JetStreamApi
+from registry.store.nats.connection.bucket import open_bucket
+from registry.store.nats.connection.bucket_address import BucketAddress
+from registry.store.nats.connection.link import Link, connected
+from registry.store.nats.publisher import Publisher
+from registry.store.nats.session import Session, end
+from registry.store.options import NatsLogin
+from tests.support.machine.clocks import in_virtual_time
+from tests.support.registry.nats.buckets import Parts
+from tests.support.registry.nats.servers import NatsCluster
+
+
+async def ignore_cancellations(count: int) -> None:
+    """Go on after so many of them."""
+    for _ in range(count):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+    await asyncio.Event().wait()
+
+
+@in_virtual_time
+async def test_a_task_that_ignores_a_cancellation_ends_all_the_same() -> None:
+    tasks = [asyncio.create_task(ignore_cancellations(count)) for count in range(3)]
+    await asyncio.sleep(0)
+
+    await end(tasks)
+
+    assert all(task.cancelled() for task in tasks)
+
+
+@in_virtual_time
+async def test_a_task_that_has_failed_before_its_end_is_no_error() -> None:
+    async def fail() -> None:
+        raise OSError("the server is gone")
+
+    tasks = [asyncio.create_task(fail())]
+    await asyncio.sleep(0)
+
+    await end(tasks)
+    await end([])
+
+
+class Defective(Publisher):
+    """Has a defect."""
+
+    async def send_over(self, _link: Link) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.real
+async def test_a_defect_is_not_taken_for_a_loss_of_the_connection(server: NatsCluster) -> None:
+    place = BucketAddress.from_url(server.url("defect"), server.options())
+    assert place is not None
+    async with connected(place.servers, NatsLogin()) as link:
+        await open_bucket(JetStreamApi(link), place)
+        parts = Parts(place.bucket)
+        defective = Defective(place.bucket, parts.publisher.uptime)
+        session = Session(link, place.bucket, parts.receiver, defective)
+
+        with pytest.raises(ZeroDivisionError):
+            await session.run(
+                caught_up=lambda: None, tick=lambda: None, on_state=lambda _state: None
+            )
