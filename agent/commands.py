@@ -24,7 +24,7 @@ from agent.state.deregistration import Deregistration
 from agent.state.files import IdentityError, StateUnusable
 from agent.state.identity import Identity, machine_id
 from agent.state.lock import lock_holder
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 
 FRESH_INTERVALS = 2.5
 MINUTE = 60

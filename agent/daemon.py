@@ -72,7 +72,7 @@ from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
-from registry.client.backoff import Backoff
+from runtime.pauses import Backoff
 
 DRAIN_SECONDS = 10.0
 # The schedule requests each heartbeat. After the wall clock was set back it requests none until the

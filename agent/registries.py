@@ -6,14 +6,14 @@ from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
+from clients.errors import BadFile
+from clients.registry import RegistryClient, Timeouts
+from clients.tls import ClientTls
 from config import VERSION
 from config.address import DEFAULT_PORTS, is_local
 from config.agent import HTTP_SCHEMES, RegistryGroupParts, RegistryGroupSettings
 from config.load import ConfigError, InvalidSetting, raise_invalid
 from config.secrets import SecretReader
-from registry.client.client import RegistryClient, Timeouts
-from registry.client.errors import BadFile
-from registry.client.tls import ClientTls
 
 USER_AGENT = f"rollcall-agent/{VERSION}"
 

@@ -19,6 +19,7 @@ from agent.registries import plain_registries, registry_checks, registry_groups
 from agent.reporting.facts import host_facts, system_hostname
 from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
 from agent.reporting.label_files import LabelFiles
+from clients.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 from config import VERSION
 from config.address import DEFAULT_PORTS, listen_address
 from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupParts
@@ -36,9 +37,8 @@ from config.secrets import SecretReader
 from config.server import Secret, missing_folder
 from httpd.auth import Caller, fingerprint
 from httpd.clients import TrustedProxies
-from httpd.host_metrics.expiry import CertificateFiles, settings_faults
 from httpd.server.tls import ServerTls, server_tls, tls_checks
-from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
+from runtime.certificates import CertificateFiles, settings_faults
 
 RELOADED = (
     "keys",

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from load.registry_load import KEY
 
+from clients.message import Heartbeat
 from dev.waiting import until
-from registry.message import Heartbeat
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 600.0  # a million nodes on a busy machine

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from registry.tls import client_context
+from clients.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemon
 

@@ -8,7 +8,6 @@ from io import StringIO
 
 import click
 
-from agent.client.errors import AgentError
 from cli.errors import CommandError
 from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.text import is_harmless
@@ -17,7 +16,7 @@ from cli.reach.keys import VARIABLE, key_printed_by
 from cli.reach.session import Session, import_aiohttp
 from cli.reach.trust import AGENT_URL
 from cli.rollout.state_file import kept_apps
-from registry.client.errors import RegistryError
+from clients.errors import AgentError, RegistryError
 
 SECONDS = 2
 # An agent reports a label for each app that it has.

@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.client.errors import AgentError
 from cli.manual import paragraphs
 from cli.output.output import Format, GlobalOptions
-from registry.client.errors import RegistryError
+from clients.errors import AgentError, RegistryError
 
 if TYPE_CHECKING:
     from cli.reach.session import Session

@@ -20,7 +20,7 @@ from httpd.bodies import (
 from httpd.clients import CLIENT_ADDRESS, TrustedProxies
 from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
-from httpd.shares.turns import WORKING_FOR
+from runtime.turns import WORKING_FOR
 
 SERVER = "rollcall"  # does not reveal the library and its version
 IDENTITY = "Rollcall"

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from clients.message import normalise_hostname
 from config.load import ConfigError
 from registry.errors import StoreOpenError
-from registry.message import normalise_hostname
 from registry.settings import RegistryConfiguration
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from registry.message import HostnameInvalid
+from clients.message import HostnameInvalid
 
 
 class HostnameMismatch(Exception):

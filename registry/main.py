@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from clients.message import HostnameInvalid
 from config import logs
 from config.command_line import CommandLine
 from config.lines import lines_in_mistakes
@@ -14,7 +15,6 @@ from httpd.server.listener import ListenError
 from httpd.standard_streams import open_closed_streams
 from registry import commands, daemon
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.message import HostnameInvalid
 from registry.settings import RegistryConfiguration
 
 DEFAULT = "/etc/rollcall/registry.yml"

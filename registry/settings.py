@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from clients.errors import BadFile
+from clients.tls import ClientTls, client_context
 from config.load import ConfigError, InvalidSetting, Loaded, load_sound, mistakes_of, raise_mistakes
 from config.registry import (
     ALL_NODES,
@@ -22,18 +24,15 @@ from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
 from httpd.clients import TrustedProxies
-from httpd.host_metrics.expiry import CertificateFiles, expiries, settings_faults, validities_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.backends import backend_of
 from registry.callbacks.receiver import Callback
-from registry.client.errors import BadFile
-from registry.client.tls import ClientTls
 from registry.nodes.directory.filters import Filters
 from registry.prometheus.targets import TargetOptions
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import StoreBackend
-from registry.tls import client_context
+from runtime.certificates import CertificateFiles, expiries, settings_faults, validities_of
 
 
 class RegistryConfiguration:

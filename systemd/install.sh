@@ -67,7 +67,7 @@ for lock in requirements-build.txt requirements-nats.txt; do
     $pip install --no-compile --no-build-isolation --require-hashes -r "$lock"
 done
 version=$("$python" deploy/version.py)
-cp -R pyproject.toml LICENSE agent cli config httpd registry web "$source" # the build leaves files behind
+cp -R pyproject.toml LICENSE agent cli clients config httpd registry runtime web "$source" # the build leaves files behind
 install -D -m 644 deploy/version.py "$source/deploy/version.py"
 echo "Version: $version" >"$source/PKG-INFO"
 $pip install --no-compile --no-deps --no-build-isolation --no-index "$source"

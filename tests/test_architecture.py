@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[1]
-PACKAGES = ("agent", "registry", "httpd", "config", "cli")
+PACKAGES = ("agent", "registry", "httpd", "clients", "config", "runtime", "cli")
 # Each folder in them has a row of its own in the map.
 DAEMONS = ("agent", "registry")
 MAX_ROWS = 25

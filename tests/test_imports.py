@@ -13,7 +13,7 @@ import gc, importlib, pkgutil, sys
 
 gc.set_threshold(200_000)  # each round leaves modules, and no other garbage
 
-for package in ("config", "httpd", "registry", "agent"):
+for package in ("runtime", "config", "clients", "httpd", "registry", "agent"):
     path = importlib.import_module(package).__path__
     modules = [package, *(each.name for each in pkgutil.walk_packages(path, f"{package}."))]
     for module in modules:

@@ -6,7 +6,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from agent.reporting.connections import RegistryGroup
-from httpd.host_metrics.expiry import expiries
+from runtime.certificates import expiries
 
 
 class CertificateMonitor:

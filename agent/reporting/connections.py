@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.client.client import RegistryClient
-from registry.client.tls import ClientTls, is_loopback_address
+from clients.registry import RegistryClient
+from clients.tls import ClientTls, is_loopback_address
 
 
 @dataclass(frozen=True)

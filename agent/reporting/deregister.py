@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
-from registry.client.errors import HostnameTaken, NotFound, NotPermitted, RegistryError, WrongKey
+from clients.errors import HostnameTaken, NotFound, NotPermitted, RegistryError, WrongKey
 
 
 @dataclass(frozen=True)

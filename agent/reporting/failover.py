@@ -7,8 +7,8 @@ from agent.reporting.connections import RegistryConnection
 from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.registration import Registration
 from agent.reporting.status import HeartbeatRecorder
-from registry.client.errors import RegistryError, TooSlow
-from registry.message import Heartbeat
+from clients.errors import RegistryError, TooSlow
+from clients.message import Heartbeat
 
 MAX_RETRY_AFTER_SECONDS = 300.0
 # The time that the last report reserves for sending; the rest is for asking a slow engine.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.reporting.label_shares import Room, fit_labels
-from registry.message import APP_STATES, MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Heartbeat
+from clients.message import APP_STATES, MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Heartbeat
 
 AGENTS_SERVICE = "rollcall"
 LEFT_OUT = "labels.left_out"

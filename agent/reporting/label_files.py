@@ -4,7 +4,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from registry.message import label_error
+from clients.message import label_error
 
 MAX_FILE_BYTES = 1024 * 1024
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from registry.message import label_error
+from clients.message import label_error
 
 
 @dataclass

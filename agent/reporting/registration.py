@@ -8,8 +8,8 @@ from structlog.typing import FilteringBoundLogger
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
-from registry.client.errors import HostnameTaken, NotFound, NotPermitted, RegistryError
-from registry.message import Heartbeat
+from clients.errors import HostnameTaken, NotFound, NotPermitted, RegistryError
+from clients.message import Heartbeat
 
 
 class Registration:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import BuildHeartbeat
 from agent.state.deregistration import Deregistration
-from registry.client.backoff import Backoff
+from runtime.pauses import Backoff
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.model import ForeignObject
 from agent.reporting.heartbeat import HostedApps
 from agent.state.files import write_atomically
-from registry.client.errors import REGISTRY_ERRORS, RegistryError
+from clients.errors import REGISTRY_ERRORS, RegistryError
 
 STATUS_FILE = "status.json"
 TAKEN = "taken"

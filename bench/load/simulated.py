@@ -20,9 +20,9 @@ from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
-from registry.client.backoff import Backoff
-from registry.client.errors import RegistryError
-from registry.message import Heartbeat
+from clients.errors import RegistryError
+from clients.message import Heartbeat
+from runtime.pauses import Backoff
 
 
 def percentiles(seconds: list[float]) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
+from clients.registry import RegistryClient
+from clients.tls import ClientTls
 from load.simulated import Fleet, Tally
-from registry.client.client import RegistryClient
-from registry.client.tls import ClientTls
 
 
 @dataclass(frozen=True, kw_only=True)

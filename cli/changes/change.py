@@ -7,7 +7,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.changes.settling import wait_until_settled
 from cli.errors import CommandError
 from cli.output.output import Output
@@ -16,9 +15,10 @@ from cli.output.text import first_line
 from cli.reach.choice import AppName, agent_of
 from cli.reach.session import Session, in_commands
 from cli.reach.silence import TIMEOUTS, SilenceWatch, Silent, lives, telling
+from clients.errors import AgentError, AgentRefused
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 NOTHING_BEGUN = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)

@@ -12,7 +12,7 @@ from cli.errors import WrongUsage
 from cli.files import STANDARD, read_text
 from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
-from registry.message import label_error
+from clients.message import label_error
 
 SELECTORS = ("hosts", "labels", "prefixes", "kv")
 EXAMPLE = "apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]"

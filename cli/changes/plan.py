@@ -6,18 +6,17 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.changes.file import WantedApp
 from cli.changes.settling import wait_until_settled
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
 from cli.output.verdict import LOST
 from cli.reach.choice import AppName, ask_all, selected
 from cli.reach.session import Session
-from registry.client.errors import Rejected
-from registry.message import Node
+from clients.errors import AgentError, AgentRefused, Rejected
+from clients.message import Node
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 StepKind = Literal["create", "update", "none", "error"]

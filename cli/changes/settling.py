@@ -9,13 +9,13 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
 from cli.errors import CommandError
 from cli.output.program import typed
 from cli.reach.choice import AppName
+from clients.errors import AgentError, AgentRefused, AgentUnreachable
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 LOOK_SECONDS = 0.5

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agent.client.answers import Record
 from cli.errors import DONE, FAILED, CommandError
 from cli.options import app_argument, filter_options, hosts_argument, log_options
 from cli.output.output import Format
@@ -38,10 +37,11 @@ from cli.reach.logs import log_lines
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
 from cli.run import FormCommand, HelpfulCommand, session_of
-from registry.message import Node, normalise_hostname
+from clients.message import Node, normalise_hostname
+from clients.models import Record
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 # What an item says of its host. An agent's record has no such fields.

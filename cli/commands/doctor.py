@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
-from agent.client.answers import Record
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import FAILED, NotReached, WrongUsage
 from cli.output.output import Format
 from cli.output.program import steps_of, typed
@@ -20,18 +18,20 @@ from cli.reach.choice import HostAnswer, ask_all
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL, agent_address
 from cli.run import FormCommand, session_of
-from registry.client.errors import (
+from clients.errors import (
+    AgentError,
+    AgentRefused,
     NotFound,
     RegistryError,
     TooSlow,
     Unreachable,
 )
-from registry.client.models import Denied, Expected, ExplainedNode, Status
+from clients.message import Node
+from clients.models import Denied, Expected, ExplainedNode, Record, Status
 from registry.directives import misspelt
-from registry.message import Node
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 Level = Literal["ok", "warning", "error"]

@@ -33,8 +33,8 @@ from cli.reach.session import Session
 from cli.reach.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
 from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
-from registry.client.errors import RegistryError
-from registry.message import HostnameInvalid, normalise_hostname
+from clients.errors import RegistryError
+from clients.message import HostnameInvalid, normalise_hostname
 
 NO_NAME = "a name is never allowed: it may resolve to anything"
 AGENT_FIELD = re.compile(r"agent_\w+")

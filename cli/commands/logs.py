@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
 from cli.options import filter_options, log_options
 from cli.output.output import Format
@@ -18,10 +17,11 @@ from cli.reach.logs import LogPlace, log_lines, time_and_line
 from cli.reach.session import Session
 from cli.run import FormCommand, session_of
 from cli.table import completed
-from registry.message import Node
+from clients.errors import AgentError, AgentRefused
+from clients.message import Node
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 MAX_FOLLOWED = 100
 MAX_TRIES = 3

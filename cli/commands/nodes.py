@@ -19,9 +19,9 @@ from cli.reach.names import LabelUnknown, require_labels
 from cli.reach.session import Session
 from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
-from registry.client.errors import HostnameTaken, NotFound
-from registry.client.models import AddressedNode, ExplainedNode, ExplainedService, RollCall, Status
-from registry.message import Node
+from clients.errors import HostnameTaken, NotFound
+from clients.message import Node
+from clients.models import AddressedNode, ExplainedNode, ExplainedService, RollCall, Status
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
 COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)

@@ -16,9 +16,9 @@ from cli.reach.session import Session
 from cli.render.file import OutputFile, RenderedFile, command_line, run_command
 from cli.render.follower import Follower
 from cli.run import HelpfulCommand, session_of
-from registry.client.backoff import Backoff
-from registry.client.errors import RegistryError
-from registry.client.models import ADDRESS, Query, filter_parameters
+from clients.errors import RegistryError
+from clients.models import ADDRESS, Query, filter_parameters
+from runtime.pauses import Backoff
 
 MAX_PAUSE_SECONDS = 60.0
 
@@ -114,7 +114,7 @@ def _command(
 async def _render(
     session: Session, file: RenderedFile, filters: Query, say: Notes, *, watch: bool
 ) -> None:
-    from registry.client.watch import NodeWatch
+    from clients.watch import NodeWatch
 
     def lost(error: RegistryError) -> None:
         if not watch:

@@ -16,8 +16,8 @@ from cli.reach.names import NotKnown, require_service
 from cli.reach.session import Session
 from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
-from registry.client.models import AddressedNode, Service
-from registry.message import HostnameInvalid, TargetGroup, normalise_hostname
+from clients.message import HostnameInvalid, TargetGroup, normalise_hostname
+from clients.models import AddressedNode, Service
 
 HOSTNAME = "__meta_rollcall_hostname"
 APP = "app:"

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from agent.client.answers import Record
 from cli.errors import DONE, FAILED
 from cli.options import filter_options, hosts_argument
 from cli.output.text import Whole, size
@@ -14,7 +13,8 @@ from cli.reach.choice import HostChoice, ask_all, found_nothing, selected_agents
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
 from cli.run import FormCommand, session_of
-from registry.message import Node
+from clients.message import Node
+from clients.models import Record
 
 MIB = 1024 * 1024
 SORTED_BY = {"cpu": "cpu_percent", "memory": "memory_bytes", "used": "memory_percent"}

@@ -13,9 +13,9 @@ from cli.output.output import Format
 from cli.reach.choice import pairs
 from cli.reach.session import Session
 from cli.run import FormCommand, session_of
-from registry.client.errors import RegistryError
-from registry.client.models import NodeEvent, Query, filter_parameters
-from registry.message import Node
+from clients.errors import RegistryError
+from clients.message import Node
+from clients.models import NodeEvent, Query, filter_parameters
 
 
 @click.command(cls=FormCommand)
@@ -78,7 +78,7 @@ class Changes:
 
 
 async def _follow(session: Session, filters: Query) -> None:
-    from registry.client.watch import NodeWatch
+    from clients.watch import NodeWatch
 
     def lost(error: RegistryError) -> None:
         session.output.note(f"the connection was lost and will be made again: {error}")

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from agent.client.answers import Record
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import DONE, FAILED, NOT_REACHED, NotReached
 from cli.output.output import Output
 from cli.output.program import typed
@@ -23,12 +21,12 @@ from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
 from cli.run import FormCommand, session_of
 from cli.table import completed
-from registry.client.errors import RegistryError
-from registry.client.models import Status
-from registry.message import Node
+from clients.errors import AgentError, AgentRefused, RegistryError
+from clients.message import Node
+from clients.models import Record, Status
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 EVENTS, LINES = 5, 10
 MIB = 1024 * 1024

@@ -19,9 +19,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from agent.client.client import AgentClient
-from agent.client.errors import AgentError
 from cli.output.text import GAP, MAX_CELL_CHARS, cell, is_empty, visible
+from clients.agent import AgentClient
+from clients.errors import AgentError
 
 LOOK_SECONDS = 0.5
 STYLES = {

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.program import typed
 from cli.output.staleness import REGISTRY_UNIT
@@ -28,7 +27,9 @@ from cli.reach.trust import (
     registry_may_be_plain,
     registry_of,
 )
-from registry.client.errors import (
+from clients.errors import (
+    AgentError,
+    AgentRefused,
     BadCertificate,
     BadFile,
     Busy,
@@ -48,7 +49,7 @@ from registry.client.errors import (
     WrongKey,
     WrongName,
 )
-from registry.client.tls import is_loopback_address
+from clients.tls import is_loopback_address
 
 NOT_REACHED_STEP = f"on the host of the registry: systemctl status {REGISTRY_UNIT}"
 NEXT_STEPS: dict[type[Exception], str] = {

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from cli.errors import NotReached
 from cli.reach.contexts import Context
 from cli.reach.session import client_tls
-from httpd.host_metrics.expiry import validities_of, validity_of
-from registry.client.errors import RegistryError
+from clients.errors import RegistryError
+from runtime.certificates import validities_of, validity_of
 
 SECONDS = 10
 DAY = 86_400

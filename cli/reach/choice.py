@@ -8,19 +8,18 @@ from difflib import get_close_matches
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import DONE, FAILED, NOT_REACHED, WRONG_USAGE, CommandError, NotReached, WrongUsage
 from cli.output.program import of_context, typed
 from cli.reach.names import LabelUnknown, NotKnown, node_not_known, require_labels
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
-from registry.client.errors import NotFound
-from registry.client.models import AddressedNode
-from registry.message import HostnameInvalid, Node, normalise_hostname
+from clients.errors import AgentError, AgentRefused, NotFound
+from clients.message import HostnameInvalid, Node, normalise_hostname
+from clients.models import AddressedNode
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
-    from registry.client.client import RegistryClient
+    from clients.agent import AgentClient
+    from clients.registry import RegistryClient
 
 
 MAX_AT_ONCE = 32

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cli.output.text import duration_seconds
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 # A longer line is taken as several.
 MAX_LINE_BYTES = 1024 * 1024

@@ -10,7 +10,7 @@ from cli.output.program import typed
 from cli.output.text import is_harmless, some
 
 if TYPE_CHECKING:
-    from registry.client.client import RegistryClient
+    from clients.registry import RegistryClient
 
 # A guess looks at so many nodes at most: fleets have many more.
 MAX_NODES = 500

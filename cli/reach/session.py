@@ -9,7 +9,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.client.errors import AgentRefused
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import GlobalOptions, Output
 from cli.output.program import of_context, program, typed
@@ -22,14 +21,14 @@ from cli.reach.keys import (
 )
 from cli.reach.names import node_not_known
 from cli.reach.trust import agent_address, checked_registry
-from registry.client.errors import NotFound
-from registry.client.models import Gaps
-from registry.client.tls import ClientTls
-from registry.message import HostnameInvalid, Node, normalise_hostname
+from clients.errors import AgentRefused, NotFound
+from clients.message import HostnameInvalid, Node, normalise_hostname
+from clients.models import Gaps
+from clients.tls import ClientTls
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
-    from registry.client.client import RegistryClient
+    from clients.agent import AgentClient
+    from clients.registry import RegistryClient
 
 # Where OpenSSL looks for the CAs of the system.
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -101,7 +100,7 @@ class Session:
         checked_registry(used.registry, used)
         key = self._key(used)
         import_aiohttp()
-        from registry.client.client import RegistryClient, Timeouts
+        from clients.registry import RegistryClient, Timeouts
 
         async with RegistryClient(
             url=used.registry,
@@ -143,7 +142,7 @@ class Session:
         address = agent_address(node, context)
         key = self._agent_key(context, node.hostname)
         import_aiohttp()
-        from agent.client.client import AgentClient
+        from clients.agent import AgentClient
 
         async with AgentClient(
             url=str(address),

@@ -5,11 +5,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from agent.client.errors import AgentError, AgentRefused
 from cli.errors import NotReached
+from clients.errors import AgentError, AgentRefused
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 # A change may take as long as a pull. The agent tells meanwhile that it lives, without its engine.

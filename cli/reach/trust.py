@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from cli.errors import NotReached, WrongUsage
 from cli.reach.contexts import AGENT_KEYS, Context
-from registry.client.tls import is_loopback_address
-from registry.message import Node
+from clients.message import Node
+from clients.tls import is_loopback_address
 
 AGENT_URL = "agent.url"
 AGENT_KEY_STEP = "rollcall context set --agent-secret-file FILE"

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from cli.render.file import CommandFailed, RenderedFile, RenderError
 from cli.render.nodes import NodeSet
-from registry.client.backoff import Backoff
-from registry.client.models import NodeEvent
+from clients.models import NodeEvent
+from runtime.pauses import Backoff
 
 # Changes that come within this time are written together.
 GATHER_SECONDS = 0.5

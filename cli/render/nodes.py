@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from registry.client.models import AddressedNode, NodeEvent
+from clients.models import AddressedNode, NodeEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

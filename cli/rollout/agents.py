@@ -9,7 +9,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.changes.settling import (
     LOOK_SECONDS,
     Crashed,
@@ -26,10 +25,11 @@ from cli.reach.silence import SilenceWatch, Silent, lives, telling
 from cli.reach.trust import Origin, agent_address
 from cli.rollout.model import DOWN, AppNow, Bounds, Cause, HostProgress, RolloutChange, app_now
 from cli.rollout.runner import HostFailed, NotBegun
-from registry.message import Node
+from clients.errors import AgentError, AgentNotConnected, AgentRefused
+from clients.message import Node
 
 if TYPE_CHECKING:
-    from agent.client.client import AgentClient
+    from clients.agent import AgentClient
 
 
 HTTP_SECONDS = 5

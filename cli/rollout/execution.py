@@ -41,7 +41,7 @@ from cli.rollout.report import (
 )
 from cli.rollout.runner import Runner
 from cli.rollout.state_file import StateFile
-from registry.message import Node
+from clients.message import Node
 
 
 class How(NamedTuple):

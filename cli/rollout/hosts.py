@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from agent.client.errors import AgentRefused
 from cli.errors import NOT_REACHED, CommandError
 from cli.output.text import some
 from cli.reach.choice import HostAnswer, HostChoice, apps_alike, ask_all, selected
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
 from cli.rollout.model import AppNow, Rollout, app_now
-from registry.message import Node
+from clients.errors import AgentRefused
+from clients.message import Node
 
 LEAVE_OUT = "leave them out: name the other hosts, or select them by --label"
 MAX_ALIKE = 3

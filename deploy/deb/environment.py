@@ -26,7 +26,7 @@ from deploy.version import version
 
 # What a build needs; systemd/install.sh copies the same.
 SOURCE_FILES = ("pyproject.toml", "LICENSE", "deploy/version.py")
-SOURCE_FOLDERS = ("agent", "cli", "config", "httpd", "registry", "web")
+SOURCE_FOLDERS = ("agent", "cli", "clients", "config", "httpd", "registry", "runtime", "web")
 # They say for which Python and architecture a wheel was, and what it held.
 OF_ONE_WHEEL = ("RECORD", "WHEEL", "direct_url.json", "REQUESTED")
 PROGRAMS = ("rollcall", "rollcall-agent", "rollcall-registry")

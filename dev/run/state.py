@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import yaml
 
 from agent.reporting.facts import system_hostname
+from clients.message import HostnameInvalid, normalise_hostname
 from config.agent import AgentSettings
 from config.lines import lines_in_mistakes
 from config.load import load
@@ -18,7 +19,6 @@ from config.registry import RegistrySettings
 from config.server import ServerSettings
 from dev.processes import user_name
 from registry.api.access import NodeKeys
-from registry.message import HostnameInvalid, normalise_hostname
 
 # The default needs more open files than a login session may have; each daemon would warn.
 MAX_CONNECTIONS = 500

@@ -11,8 +11,8 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
-from httpd.host_metrics.expiry import Validities, expiries, faults, new_faults, validities_of
 from httpd.server.tls_protocol import SSLProtocol
+from runtime.certificates import Validities, expiries, faults, new_faults, validities_of
 
 RENEWAL_CHECK_SECONDS = 10.0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from httpd.errors import NoPlace
-from httpd.shares.turns import share
+from runtime.turns import share
 
 
 class Places:

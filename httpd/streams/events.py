@@ -14,9 +14,9 @@ from httpd.auth import caller
 from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
 from httpd.shares.places import Places
-from httpd.shares.turns import share
 from httpd.streams.revocation import cut_off_with_its_key
 from httpd.streams.wakeups import Wakeups
+from runtime.turns import share
 
 COMMENT_SECONDS = 15.0
 SWEEP_SECONDS = 1.0

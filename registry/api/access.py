@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 
 from aiohttp import web
 
+from clients.message import HostnameInvalid, normalise_hostname
 from httpd.auth import METRICS, SAFE_METHODS, Caller, caller, may_get
 from httpd.clients import certificate_names, client_address
 from httpd.errors import Forbidden
 from registry.derived_keys import derived_key
-from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.acceptance.denied import DeniedHosts
 from registry.nodes.directory.events import Source
 

@@ -4,19 +4,19 @@ from functools import partial
 
 import msgspec
 
-from httpd.auth import Caller
-from httpd.bodies import decode
-from httpd.errors import BadInput
-from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
-from registry.api.access import may_report, source_of
-from registry.errors import STATUS_BY_ERROR
-from registry.message import (
+from clients.message import (
     MAX_BODY_BYTES,
     Heartbeat,
     HostnameInvalid,
     has_unique_keys,
     normalise_hostname,
 )
+from httpd.auth import Caller
+from httpd.bodies import decode
+from httpd.errors import BadInput
+from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
+from registry.api.access import may_report, source_of
+from registry.errors import STATUS_BY_ERROR
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
 from registry.nodes.nodes import Nodes

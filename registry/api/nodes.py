@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 from aiohttp import web
 
+from clients.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from httpd.access_log import QUIET
 from httpd.auth import caller
 from httpd.bodies import (
@@ -32,7 +33,6 @@ from registry.api.queries import (
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers, next_page
 from registry.api.watch import View, Watch
 from registry.errors import StoreUnavailable
-from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import Entry, body_digest
 from registry.nodes.directory.events import Source

@@ -4,8 +4,8 @@ import re
 
 from multidict import MultiMapping
 
+from clients.message import normalise_hostname
 from httpd.errors import BadInput
-from registry.message import normalise_hostname
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.freshness import DUE, FRESH, STAGES
 from registry.nodes.directory.listing import Selection

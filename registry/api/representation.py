@@ -11,13 +11,13 @@ from aiohttp import web
 from httpd.auth import caller
 from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
-from httpd.shares.turns import Turns
 from httpd.streams.revocation import cut_off_with_its_key
 from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
 from registry.responses.readers import NOTHING, Expected, Reader, Readers
 from registry.responses.time_slices import TimeSlices
+from runtime.turns import Turns
 
 # Larger bodies are sent in pieces, as fast as the client reads.
 MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
+from clients.message import HostnameInvalid, normalise_hostname
 from httpd.auth import CALLER, caller
 from httpd.bodies import json_response, query
 from registry.api.access import may_report, request_source
-from registry.message import HostnameInvalid, normalise_hostname
 from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
 from registry.nodes.nodes import Nodes
 from registry.nodes.refusals import Refusal, RefusedHosts

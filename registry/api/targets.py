@@ -6,12 +6,12 @@ import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
+from clients.message import normalise_hostname
 from httpd.bodies import query
 from httpd.errors import BadInput
 from registry.api.access import request_source
 from registry.api.queries import single
 from registry.api.representation import Answers
-from registry.message import normalise_hostname
 from registry.nodes.directory.directory import Entry
 from registry.nodes.queries import NodeQueries
 from registry.nodes.warm_up import WarmUp

@@ -7,7 +7,7 @@ from random import SystemRandom
 
 from registry.callbacks.receiver import Callback, Receiver
 from registry.callbacks.sender import MAX_PAUSE_SECONDS, CallbackSender, Parts, Progress
-from registry.client.backoff import Backoff
+from runtime.pauses import Backoff
 
 
 class Callbacks:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import aiohttp
 
-from registry.client.errors import RegistryError
-from registry.client.http import error_for_exception
-from registry.client.tls import ClientTls
+from clients.errors import RegistryError
+from clients.http import error_for_exception
+from clients.tls import ClientTls
 from registry.nodes.directory.filters import Filters
 
 SIGNATURE_HEADER = "Rollcall-Signature"

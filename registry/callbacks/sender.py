@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from registry.callbacks.batches import Batch, ChangeBatches, ResyncReason
 from registry.callbacks.receiver import Callback, PostFailed, Receiver
-from registry.client.backoff import Backoff
+from runtime.pauses import Backoff
 
 # Changes that come within this time are posted together.
 INTERVAL_SECONDS = 0.5

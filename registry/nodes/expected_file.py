@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from registry.message import HostnameInvalid, normalise_hostname
+from clients.message import HostnameInvalid, normalise_hostname
 from registry.nodes.context import RegistryContext
 from registry.nodes.directory.expected import digest_of
 from registry.nodes.nodes import Nodes

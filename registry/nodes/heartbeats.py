@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from clients.message import Heartbeat, normalise_hostname
 from registry.errors import (
     CapacityReached,
     ChangesTooFast,
@@ -17,7 +18,6 @@ from registry.errors import (
     HostnameMismatch,
     StoreUnavailable,
 )
-from registry.message import Heartbeat, normalise_hostname
 from registry.nodes.acceptance.capacity import Reservation, TargetCost, target_cost_of
 from registry.nodes.acceptance.clones import Clones
 from registry.nodes.acceptance.limits import Limits

@@ -8,8 +8,8 @@ from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.listing import Listing, Selection
 from registry.nodes.directory.search import prepare
 from registry.nodes.nodes import Nodes
-from registry.responses.shared_work import SharedWork
 from registry.responses.time_slices import TimeSlices
+from runtime.share import SharedWork
 
 # The nodes of a directory of this size are listed at once.
 MAX_NODES_AT_ONCE = 500

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from clients.message import TargetGroup
 from registry.directives import misspelt
-from registry.message import TargetGroup
 from registry.nodes.directory.directory import Entry
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,

@@ -14,9 +14,9 @@ from registry.prometheus.services import ServiceList
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
 from registry.responses.encoded_runs import DroppedRuns
-from registry.responses.shared_work import SharedWork
 from registry.responses.sorted_blocks import SortedBlocks
 from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
+from runtime.share import SharedWork
 
 INDEXED_KINDS = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
 MAX_BLOCK_SERVICES = 128

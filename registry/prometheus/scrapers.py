@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from registry.message import MAX_LABEL
+from clients.message import MAX_LABEL
 from registry.nodes.directory.freshness import Clocks
 
 MAX_SCRAPERS = 200

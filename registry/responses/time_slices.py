@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from httpd.shares.turns import WORKING_FOR, Turns
+from runtime.turns import WORKING_FOR, Turns
 
 SLICE_SECONDS = 0.002
 

@@ -7,7 +7,7 @@ from agent.apps.ownership.adopt import AdoptionResult
 from agent.commands import StatusView, adoption_outcome, format_text, is_registered
 from agent.model import ForeignObject
 from agent.reporting.status import RegistryStatus
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 
 NOW = 1_000_000.0
 URL = "https://registry:7655"

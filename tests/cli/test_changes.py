@@ -1,7 +1,7 @@
 """What `watch` tells of the events of nodes."""
 
 from cli.commands.watch import Changes
-from registry.client.models import AddressedNode, NodeEvent
+from clients.models import AddressedNode, NodeEvent
 
 
 def node(name: str, *labels: str, **kv: str) -> NodeEvent:

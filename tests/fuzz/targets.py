@@ -3,7 +3,7 @@
 import json
 from random import Random
 
-from registry.message import MAX_BODY_BYTES
+from clients.message import MAX_BODY_BYTES
 from tests.fuzz.engine import ABSENT_IMAGE, IMAGE
 from tests.fuzz.generator import Target
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from config.load import ConfigError
-from httpd.host_metrics.expiry import expiries, validities_of
 from registry.settings import RegistryConfiguration
+from runtime.certificates import expiries, validities_of
 from tests.support.certificates import Authority
 
 KEY = "0123456789abcdef"

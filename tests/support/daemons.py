@@ -15,8 +15,8 @@ import requests
 import yaml
 from requests.adapters import HTTPAdapter
 
+from clients.tls import client_context
 from dev.waiting import until
-from registry.tls import client_context
 from tests.support.forks import Program, start_program
 
 # Eight daemons that start at once on two busy processors take 25 s each, beside other work longer.

@@ -10,7 +10,7 @@ from agent.apps.errors import MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import EngineInfo
 from agent.model import App
-from httpd.shares.turns import share
+from runtime.turns import share
 
 MOST_APPS = 500
 MOST_BYTES = 8 * 1024 * 1024

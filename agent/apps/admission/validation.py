@@ -10,8 +10,8 @@ from msgspec import UNSET
 from agent.apps.errors import InvalidApp, InvalidLabel, PortForbidden
 from agent.engine.models import EngineInfo
 from agent.model import APP_NAME_PATTERN, App, AppChanges, HealthCheck, NewApp, given_values
+from clients.message import label_error
 from config.address import MAX_PORT
-from registry.message import label_error
 
 APP_NAME = re.compile(APP_NAME_PATTERN)
 # Without a dot or a port, the first part is no server but a part of the path, for most engines.

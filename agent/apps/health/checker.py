@@ -14,7 +14,7 @@ from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App, HealthCheck
 from agent.probe import HttpProbe
-from httpd.shares.turns import Turns
+from runtime.turns import Turns
 
 # Further checks wait. The wait does not count against their time limit.
 MOST_CHECKS = 16

@@ -17,7 +17,7 @@ from agent.engine.logins import full_reference
 from agent.engine.models import Image, PullProgress
 from agent.state.history import Pull
 from agent.state.store import StoreError
-from httpd.shares.turns import Turns
+from runtime.turns import Turns
 
 # How often it is written down that the agent still waits for a pull.
 RENEWAL_SECONDS = 5.0

@@ -21,7 +21,7 @@ from agent.engine.errors import (
 from agent.engine.models import PullProgress
 from agent.journal import Actor, Entry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import StoreError
-from httpd.shares.turns import Turns, share
+from runtime.turns import Turns, share
 
 PARTICIPLES = {
     "create": "created",

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from hashlib import blake2b
 
+from clients.message import Heartbeat
 from registry.errors import CloneRefused
-from registry.message import Heartbeat
 from registry.nodes.directory.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Freshness

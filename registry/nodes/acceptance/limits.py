@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from clients.message import MAX_BODY_BYTES
 from registry.errors import ChangesTooFast, TooManyHeartbeats
-from registry.message import MAX_BODY_BYTES
 from registry.nodes.acceptance.capacity import MIB, Capacity, Reservation, TargetCost
 from registry.nodes.directory.directory import Entry, only_withdraws
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-from registry.message import Heartbeat, Node
+from clients.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
 from registry.nodes.directory.freshness import FRESH, STAGES
 from registry.responses.sorted_blocks import BlockItem, SortedBlocks

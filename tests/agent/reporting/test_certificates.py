@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryConnection, RegistryGroup
-from registry.client.tls import ClientTls
+from clients.tls import ClientTls
 from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.certificates import Authority
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.reporting.deregister import DeregistrationResult, deregister_host
 from agent.state.identity import Identity
-from registry.client.errors import HostnameTaken, WrongKey
+from clients.errors import HostnameTaken, WrongKey
 from tests.support.agent.reporter_harness import UNREACHABLE, FakeRegistry
 
 A, B = URLS = ["http://a:7655", "http://b:7655"]

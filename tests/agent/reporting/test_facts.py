@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agent.reporting.facts import host_facts, system_hostname
-from registry.message import normalise_hostname
+from clients.message import normalise_hostname
 
 
 def test_the_facts_are_those_of_this_machine_and_do_not_change() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting.heartbeat import AgentAddress, Host, HostedApp, HostedApps, app_labels
-from registry.message import MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Node
+from clients.message import MAX_BODY_BYTES, MAX_LABELS, MAX_VALUE, Node
 from registry.prometheus.targets import TargetOptions, targets_by_service
 from registry.responses.time_slices import finish
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting.label_shares import Room, fit_labels
-from registry.message import MAX_LABEL
+from clients.message import MAX_LABEL
 
 # For each app: of each of its services, how many labels it has, and how long they are.
 SERVICES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60)), max_size=8)

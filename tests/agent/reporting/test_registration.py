@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.state.identity import Identity
-from registry.client.errors import HostnameTaken, NotPermitted
+from clients.errors import HostnameTaken, NotPermitted
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
 from tests.support.machine.clocks import in_virtual_time
 

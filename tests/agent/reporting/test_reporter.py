@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from agent.reporting.reporter import Reporters
-from registry.client.backoff import Backoff
-from registry.client.errors import Busy, HostnameTaken, WrongKey
-from registry.message import Heartbeat
+from clients.errors import Busy, HostnameTaken, WrongKey
+from clients.message import Heartbeat
+from runtime.pauses import Backoff
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
 from tests.support.machine.clocks import in_virtual_time
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.client.client import AgentClient
 from cli.changes.settling import Clock, wait_until_settled
 from cli.errors import CommandError
 from cli.reach.choice import AppName
+from clients.agent import AgentClient
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import CommandLine

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from cli.reach.advice import Attempt, failed_login
 from cli.reach.contexts import Context
-from registry.client.errors import NotTls, OtherDaemon, Unreachable
+from clients.errors import NotTls, OtherDaemon, Unreachable
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
 from tests.support.registry.client import server_context

@@ -3,7 +3,7 @@ import pytest
 from cli.errors import NotReached, WrongUsage
 from cli.reach.contexts import Context
 from cli.reach.trust import agent_address, checked_registry
-from registry.message import Node
+from clients.message import Node
 
 CONTEXT = Context(
     registry="https://registry:7655",

@@ -11,9 +11,9 @@ import pytest
 from cli.render.file import CommandFailed, OutputFile, RenderedFile, RenderError
 from cli.render.follower import Follower
 from cli.render.nodes import NodeSet
-from registry.client.backoff import Backoff
-from registry.client.errors import RegistryError, Unreachable, WrongKey
-from registry.client.models import AddressedNode, NodeEvent
+from clients.errors import RegistryError, Unreachable, WrongKey
+from clients.models import AddressedNode, NodeEvent
+from runtime.pauses import Backoff
 from tests.support.machine.clocks import in_virtual_time
 
 RESET = NodeEvent(kind="reset")

@@ -1,7 +1,7 @@
 """The nodes of a watch, as templates see them."""
 
 from cli.render.nodes import NodeSet
-from registry.client.models import AddressedNode, NodeEvent
+from clients.models import AddressedNode, NodeEvent
 
 
 def told(nodes: NodeSet, *events: str) -> NodeSet:

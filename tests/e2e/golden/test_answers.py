@@ -17,7 +17,7 @@ from tests.support.pages import TOP
 
 WRITES = os.environ.get("ROLLCALL_GOLDEN") == "write"
 FOLDER = Path(__file__).parent
-PROGRAMS = ("agent", "registry", "httpd", "config")
+PROGRAMS = ("agent", "registry", "httpd", "clients", "config", "runtime")
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
 KEYS = {
     "reader": "reader-key-0123456789",

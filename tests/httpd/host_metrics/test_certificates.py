@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.expiry import expiries, validities_of, validity_of
 from httpd.server.tls import ServerTls, TlsError, TlsFiles
+from runtime.certificates import expiries, validities_of, validity_of
 from tests.support.certificates import DAY, Authority
 from tests.support.examples import share_of
 

@@ -17,6 +17,7 @@ from agent.engine.docker.commands import CommandKind
 from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
 from agent.engine.errors import DiskFull, TooManyStreams
 from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_OWN_EVENTS
+from clients import message
 from config.agent import AgentSettings
 from config.registry import RegistrySettings
 from httpd import bodies
@@ -26,14 +27,13 @@ from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
-from httpd.shares.turns import share
-from registry import message
 from registry.api.queries import MAX_FILTERS
 from registry.api.representation import CONFIRMED_AT_ONCE, CONFIRMING_SECONDS
 from registry.api.watch import MAX_WATCHERS
 from registry.errors import STATUS_BY_ERROR, ChangesTooFast, TooManyHeartbeats, TooManyReaders
 from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
 from registry.responses import readers
+from runtime.turns import share
 from tests.support.pages import Page
 
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from httpd.errors import NoPlace
 from httpd.metrics import RequestMetrics
 from httpd.server.limits import ConnectionLimiter, Timeouts
-from httpd.shares.turns import share
+from runtime.turns import share
 from tests.support.httpd.sample_server import READER, WRITER, SampleApi, sample_server
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import (

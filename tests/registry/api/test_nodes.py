@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import zstandard
 
-from registry.message import Node
+from clients.message import Node
 from tests.support.registry.in_process import InProcessRegistry
 
 FLEET = {

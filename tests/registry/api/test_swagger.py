@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from clients.message import Heartbeat, Node, TargetGroup
 from config.registry import NodesSettings
 from httpd.pages.files import Pages
 from registry.api.status import Status
-from registry.message import Heartbeat, Node, TargetGroup
 from registry.metrics import ALTERED, LEFT_OUT
 from registry.prometheus.explain import Explanation
 from registry.prometheus.services import ServiceSummary

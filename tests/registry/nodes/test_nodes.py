@@ -7,10 +7,10 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from clients.message import Heartbeat
 from registry.api.access import NodeKeys
 from registry.composition import RegistryComponents
 from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
-from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.responses.time_slices import TimeSlices

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from registry.message import MAX_BODY_BYTES, Heartbeat
+from clients.message import MAX_BODY_BYTES, Heartbeat
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.prometheus.index import TargetIndex

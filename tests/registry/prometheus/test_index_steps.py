@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.prometheus.index import TargetIndex

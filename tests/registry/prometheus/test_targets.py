@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import Node, TargetGroup
+from clients.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_target
 from registry.prometheus.label_names import sanitize
 from registry.prometheus.targets import TargetOptions, meta_labels, targets_by_service

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from httpd.shares.turns import WORKING_FOR
-from registry.responses.shared_work import SharedWork
 from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
 from registry.store.protocol import Row
+from runtime.share import SharedWork
+from runtime.turns import WORKING_FOR
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import READER, SCRAPER, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore

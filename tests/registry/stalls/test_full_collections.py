@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from clients.message import Heartbeat
 from registry.daemon import NODES_PER_FREEZE
-from registry.message import Heartbeat
 from registry.nodes.directory.directory import Entry, entries_from_rows
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows

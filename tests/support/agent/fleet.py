@@ -19,9 +19,9 @@ from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, Registry
 from agent.settings import MAX_REQUEST_SECONDS
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
-from registry.client.backoff import Backoff
-from registry.client.client import RegistryClient, Timeouts
-from registry.message import Heartbeat
+from clients.message import Heartbeat
+from clients.registry import RegistryClient, Timeouts
+from runtime.pauses import Backoff
 from tests.support.waiting import async_until
 
 MOVED = "moved to another registry"

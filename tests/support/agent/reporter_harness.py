@@ -19,11 +19,11 @@ from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
-from registry.client.backoff import Backoff
-from registry.client.client import RegistryClient
-from registry.client.errors import NotFound, Unreachable
-from registry.client.tls import ClientTls
-from registry.message import Heartbeat, Node
+from clients.errors import NotFound, Unreachable
+from clients.message import Heartbeat, Node
+from clients.registry import RegistryClient
+from clients.tls import ClientTls
+from runtime.pauses import Backoff
 
 URL = "http://registry:7655"
 A, B, C = URLS = ["http://a:7655", "http://b:7655", "http://c:7655"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient, Timeouts
-from registry.client.errors import RegistryError
-from registry.client.tls import ClientTls
-from registry.message import Heartbeat, Node
+from clients.errors import RegistryError
+from clients.message import Heartbeat, Node
+from clients.registry import RegistryClient, Timeouts
+from clients.tls import ClientTls
 from tests.support.certificates import Pair
 
 KEY = "k" * 40

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 from registry.nodes.directory.directory import Directory, Entry, encode_document
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.prometheus.index import TargetIndex

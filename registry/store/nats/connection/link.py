@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from nats import errors
 from nats.aio.client import Client, RawCredentials
 
+from clients.tls import client_context
 from registry.store.nats.connection.names import LookUp, Names, look_up
 from registry.store.options import NatsLogin
-from registry.tls import client_context
 
 CONNECT_SECONDS = 3.0
 # Of several addresses, the next one is tried after so long (RFC 8305).

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import msgspec
 from nats import errors
 
+from clients.tls import client_context
 from registry.errors import StoreOpenError
 from registry.store.nats.connection.bucket import WANTED_REPLICAS, BucketState, stream_of
 from registry.store.nats.connection.bucket_address import BucketAddress
 from registry.store.nats.connection.link import Connector, Link, NoConnection
 from registry.store.nats.connection.threads import run_in_thread
 from registry.store.options import NatsOptions
-from registry.tls import client_context
 
 T = TypeVar("T")
 OLDEST = (2, 12)

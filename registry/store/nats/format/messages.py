@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from clients.message import HostnameInvalid, normalise_hostname
 from registry.errors import StoreVersionError
-from registry.message import HostnameInvalid, normalise_hostname
 from registry.store.protocol import Heard, Row
 
 NODE, HEARD, AGES = "node", "heard", "ages"

@@ -21,7 +21,7 @@ from agent.engine.models import Image, PullProgress
 from agent.model import HealthCheck, NewApp
 from httpd.auth import Caller, fingerprint
 from httpd.metrics import new_metrics
-from httpd.shares.turns import share
+from runtime.turns import share
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import served
 from tests.support.agent.running_apps import ASKER, AT_ONCE, WatchedKeyring, running_apps

@@ -12,7 +12,7 @@ from agent.apps.errors import TooManyApps
 from agent.apps.service.apps import Apps
 from agent.model import App, AppChanges, NewApp
 from agent.state.store import Store
-from httpd.shares.turns import share
+from runtime.turns import share
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 

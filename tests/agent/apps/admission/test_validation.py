@@ -14,7 +14,7 @@ from agent.apps.admission.validation import check_label, check_new_app
 from agent.apps.containers.passwords import check_password
 from agent.apps.errors import AppError, InvalidApp
 from agent.model import NewApp
-from registry.message import label_error
+from clients.message import label_error
 
 
 def refusal(check: Callable[[], object]) -> str:

@@ -10,7 +10,7 @@ from agent.apps.containers.data import volume_labels
 from agent.apps.errors import NameTaken, StartFailed, TooMuchKeptData
 from agent.engine.errors import EngineRefused
 from agent.model import AppChanges, NewApp
-from httpd.shares.turns import share
+from runtime.turns import share
 from tests.support.agent.apps.volumes import FIRST, apps_of, create, digested, mounted, update
 from tests.support.agent.engines.fake_engine import (
     BROKEN_IMAGE,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.reporting.reporter import Reporters
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, URLS, A, GroupHarness
 from tests.support.machine.clocks import in_virtual_time
 

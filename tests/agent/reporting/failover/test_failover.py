@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.state.identity import Identity
-from registry.client.errors import (
+from clients.errors import (
     BadCertificate,
     BadFile,
     Busy,

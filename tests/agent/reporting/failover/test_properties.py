@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.client.errors import Busy, OverLimit, RegistryError, TooSlow, Unreachable, WrongKey
-from registry.message import Heartbeat, Node
+from clients.errors import Busy, OverLimit, RegistryError, TooSlow, Unreachable, WrongKey
+from clients.message import Heartbeat, Node
 from tests.support.agent.reporter_harness import FakeRegistry, ReporterHarness
 from tests.support.machine.clocks import in_virtual_time
 

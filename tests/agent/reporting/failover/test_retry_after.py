@@ -5,8 +5,8 @@ from pathlib import Path
 from random import Random
 
 from agent.reporting.failover import MAX_RETRY_AFTER_SECONDS
-from registry.client.backoff import Backoff
-from registry.client.errors import Busy
+from clients.errors import Busy
+from runtime.pauses import Backoff
 from tests.support.agent.reporter_harness import UNREACHABLE, B, GroupHarness, ReporterHarness
 from tests.support.machine.clocks import in_virtual_time
 

@@ -11,13 +11,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
+from clients.errors import CertificateRefused
+from clients.tls import ClientTls
 from httpd.access_log import LINES_PER_SECOND
 from httpd.metrics import RequestMetrics
 from httpd.server.handshakes import HandshakeScheduler
 from httpd.server.limits import ConnectionLimiter, Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
-from registry.client.errors import CertificateRefused
-from registry.client.tls import ClientTls
 from tests.support.certificates import Authority, Pair, self_signed
 from tests.support.httpd.sample_server import sample_server
 from tests.support.registry.client import failure_of

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from clients.message import MAX_BODY_BYTES
 from registry.errors import StoreUnavailable
-from registry.message import MAX_BODY_BYTES
 from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
 from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry

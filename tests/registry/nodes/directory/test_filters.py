@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from registry.message import Heartbeat, Node
+from clients.message import Heartbeat, Node
 from registry.nodes.directory.directory import Entry, encode_document
 from registry.nodes.directory.filters import Filters
 from registry.store.protocol import Row

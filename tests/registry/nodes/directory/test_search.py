@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 from registry.nodes.directory.directory import Directory, Entry, encode_document
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Listing, Selection

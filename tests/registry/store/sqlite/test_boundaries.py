@@ -11,9 +11,9 @@ from random import Random
 import pytest
 import structlog
 
+from clients.message import Heartbeat
 from httpd.metrics import new_metrics
 from registry.errors import StoreUnavailable
-from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Freshness
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
+from clients.message import MAX_BODY_BYTES, Heartbeat
 from registry.errors import NodeNotFound
-from registry.message import MAX_BODY_BYTES, Heartbeat
 from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import NamedTuple
 
+from clients.message import Heartbeat
 from registry.daemon import IndexRefresher
-from registry.message import Heartbeat
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Source
 from registry.prometheus.target_list import MAX_CACHED_BYTES

@@ -12,12 +12,12 @@ from pathlib import Path
 import nkeys
 import pytest
 
+from clients.tls import client_context
 from registry.errors import StoreOpenError
 from registry.store.nats.backend import JetStreamBackend
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
-from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.buckets import backend_at, once_unused, open_bucket, restored

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from clients.tls import client_context
 from registry.errors import StoreOpenError
 from registry.store.nats.connection.bucket_address import BucketAddress
 from registry.store.nats.connection.link import Link, connected
@@ -20,7 +21,6 @@ from registry.store.nats.connection.servers import (
     check_servers,
 )
 from registry.store.options import NatsLogin, NatsOptions
-from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
 from tests.support.httpd.loop_errors import errors_told

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import HostnameInvalid, normalise_hostname
+from clients.message import HostnameInvalid, normalise_hostname
 from registry.store.nats.format.messages import (
     decode_node,
     hostname_of,

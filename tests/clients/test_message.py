@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import Heartbeat
+from clients.message import Heartbeat
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x7f\x80\x9f\xa0"))
 

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from registry.client.errors import NotARegistry, TooSlow, Unreachable
+from clients.errors import NotARegistry, TooSlow, Unreachable
 from tests.support.registry.client import failure_of
 from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 

@@ -11,7 +11,21 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from agent.client.answers import (
+from clients.errors import (
+    AgentNotConnected,
+    AgentRefused,
+    AgentUnreachable,
+    BadFile,
+    CertificateRefused,
+)
+from clients.http import (
+    DaemonClient,
+    clock_offset,
+    error_for_exception,
+    foreign_answer,
+    is_from_daemon,
+)
+from clients.models import (
     App,
     Event,
     Message,
@@ -23,16 +37,7 @@ from agent.client.answers import (
     Usage,
     decoded,
 )
-from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
-from registry.client.errors import BadFile, CertificateRefused
-from registry.client.http import (
-    DaemonClient,
-    clock_offset,
-    error_for_exception,
-    foreign_answer,
-    is_from_daemon,
-)
-from registry.client.tls import ClientTls
+from clients.tls import ClientTls
 
 # After these, a connection whose host has vanished breaks off.
 IDLE_SECONDS = 30

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient
-from registry.client.errors import (
+from clients.errors import (
     BadFile,
     Busy,
     HostnameTaken,
@@ -20,8 +19,9 @@ from registry.client.errors import (
     Rejected,
     WrongKey,
 )
-from registry.client.models import AddressedNode
-from registry.message import TargetGroup
+from clients.message import TargetGroup
+from clients.models import AddressedNode
+from clients.registry import RegistryClient
 from tests.support.registry.client import HEARTBEAT, KEY, NODE, accept_heartbeat, client, failure_of
 from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 

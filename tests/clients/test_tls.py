@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from registry.client.errors import BadFile
-from registry.client.tls import ClientTls
+from clients.errors import BadFile
+from clients.tls import ClientTls
 from tests.support.certificates import DAY, Authority
 
 

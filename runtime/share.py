@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from httpd.shares.turns import WORKING_FOR
+from runtime.turns import WORKING_FOR
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -9,9 +9,9 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.client.answers import App, Event, Message, Plan, Process, Revision, Stats, decoded
-from agent.client.client import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, AgentClient
-from agent.client.errors import AgentUnreachable
+from clients.agent import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, AgentClient
+from clients.errors import AgentUnreachable
+from clients.models import App, Event, Message, Plan, Process, Revision, Stats, decoded
 from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.cli.junk import JUNK
 from tests.support.examples import share_of

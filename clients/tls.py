@@ -1,12 +1,11 @@
-"""The TLS of a client: which CA it trusts, its own certificate, and where it needs no TLS."""
+"""The TLS of every client: which CA it trusts, its own certificate, and where it needs no TLS."""
 
 import ipaddress
 import ssl
 from pathlib import Path
 
-from httpd.host_metrics.expiry import Validities, new_faults, validities_of
-from registry.client.errors import BadFile
-from registry.tls import client_context
+from clients.errors import BadFile
+from runtime.certificates import Validities, new_faults, validities_of
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 CERTIFICATES = (
@@ -144,3 +143,27 @@ def is_loopback_address(host: str) -> bool:
     except ValueError:
         return False
     return any(address in each for each in LOOPBACK)
+
+
+def client_context(
+    *, ca: Path | None = None, certificate: Path | None = None, key: Path | None = None
+) -> ssl.SSLContext:
+    """Return a context that checks the chain, the dates and the hostname of a server.
+
+    ``ca`` is a PEM bundle, the only one trusted then; without it, the system's bundle is.
+    ``certificate`` and ``key`` are the client's own. Raises OSError.
+    """
+    context = ssl.create_default_context(cafile=ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python 3.13 and later set this flag by default. It rejects a private CA without keyUsage, and
+    # certificates without key identifiers, which Python 3.11 and 3.12 accept: an upgrade of a
+    # host's system must not require a new CA. All other checks are those of the default.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    """Return no passphrase: without this function, OpenSSL would ask the terminal for one."""
+    return ""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from registry.responses.shared_work import SharedWork
+from runtime.share import SharedWork
 
 
 class Counter:

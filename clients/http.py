@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 import aiohttp
 
-from registry.client.errors import (
+from clients.errors import (
     BadCertificate,
     Busy,
     CertificateRefused,
@@ -35,7 +35,7 @@ from registry.client.errors import (
     WrongKey,
     WrongName,
 )
-from registry.client.tls import ClientTls
+from clients.tls import ClientTls
 
 # Each answer of a daemon has it, with its name.
 IDENTITY = "Rollcall"

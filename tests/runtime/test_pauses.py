@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.client.backoff import Backoff
+from runtime.pauses import Backoff
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient, Timeouts
-from registry.client.errors import TooSlow, Unreachable
-from registry.message import Heartbeat
+from clients.errors import TooSlow, Unreachable
+from clients.message import Heartbeat
+from clients.registry import RegistryClient, Timeouts
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 

@@ -7,11 +7,11 @@ from random import SystemRandom
 import aiohttp
 import msgspec
 
-from registry.client.backoff import Backoff
-from registry.client.client import RegistryClient
-from registry.client.errors import NotARegistry, RegistryError
-from registry.client.http import error_for_exception
-from registry.client.models import AddressedNode, NodeEvent
+from clients.errors import NotARegistry, RegistryError
+from clients.http import error_for_exception
+from clients.models import AddressedNode, NodeEvent
+from clients.registry import RegistryClient
+from runtime.pauses import Backoff
 
 # The registry sends a comment every 15 seconds.
 SILENCE_SECONDS = 45

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from agent.client.client import AgentClient
-from agent.client.errors import AgentRefused, AgentUnreachable
-from registry.client.tls import ClientTls
+from clients.agent import AgentClient
+from clients.errors import AgentRefused, AgentUnreachable
+from clients.tls import ClientTls
 from tests.support.certificates import Authority
 from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.daemons import FreePort

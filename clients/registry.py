@@ -10,8 +10,8 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from registry.client.errors import NotARegistry, OtherDaemon, TooSlow
-from registry.client.http import (
+from clients.errors import NotARegistry, OtherDaemon, TooSlow
+from clients.http import (
     FAILURES,
     DaemonClient,
     clock_offset,
@@ -25,7 +25,8 @@ from registry.client.http import (
     redirected,
     unix_time,
 )
-from registry.client.models import (
+from clients.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
+from clients.models import (
     ADDRESS,
     AddressedNode,
     ExplainedNode,
@@ -35,8 +36,7 @@ from registry.client.models import (
     Status,
     filter_parameters,
 )
-from registry.client.tls import ClientTls
-from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
+from clients.tls import ClientTls
 
 # The registry closes idle connections sooner, depending on how often its hosts report.
 KEEPALIVE_SECONDS = 3600

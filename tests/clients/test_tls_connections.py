@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.client.errors import (
+from clients.errors import (
     BadCertificate,
     CertificateRefused,
     Expired,
@@ -13,7 +13,7 @@ from registry.client.errors import (
     Unreachable,
     WrongName,
 )
-from registry.client.tls import ClientTls
+from clients.tls import ClientTls
 from tests.support.certificates import Authority, self_signed
 from tests.support.registry.client import (
     HEARTBEAT,
