@@ -23,9 +23,8 @@ from agent.api.data import UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
 from agent.api.usage import usage_routes
-from agent.apps.metrics.collector import AppMetrics
-from agent.apps.metrics.sampler import AppSampler
-from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.metrics.exporter import AppMetrics
+from agent.apps.metrics.sampler import AppSampler, UsageSamples
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
@@ -37,12 +36,10 @@ from agent.metrics import (
 )
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryGroup, registry_clients
-from agent.reporting.failover import Failover
+from agent.reporting.failover import Failover, Registration
 from agent.reporting.heartbeat import HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles
-from agent.reporting.registration import Registration
-from agent.reporting.reporter import Reporter, Reporters, ReportTiming
-from agent.reporting.schedule import scheduled
+from agent.reporting.reporter import Reporter, Reporters, ReportTiming, scheduled
 from agent.reporting.status import (
     AgentRun,
     HeartbeatMetrics,
@@ -52,10 +49,9 @@ from agent.reporting.status import (
     StatusWriter,
 )
 from agent.settings import AgentConfiguration, changes_needing_restart
-from agent.state.deregistration import Deregistration
+from agent.state.database import Store
 from agent.state.identity import Identity, machine_id
-from agent.state.lock import state_lock
-from agent.state.store import Store
+from agent.state.lock import Deregistration, state_lock
 from config import VERSION
 from config.address import listen_address
 from config.agent import NodeSettings

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from agent import commands, daemon
+from agent import daemon, maintenance
 from agent.settings import DEFAULT_SETTINGS_FILE, AgentConfiguration, state_directory
+from agent.state.database import StoreTooNew, StoreUnusable
 from agent.state.files import StateError
-from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
 from config.command_line import CommandLine
 from config.lines import lines_in_mistakes
@@ -64,7 +64,7 @@ def _show_last_status(options: argparse.Namespace, mistakes: Sequence[str]) -> N
     if directory is None:
         return
     try:
-        commands.show_last_status(directory, mistakes, as_json=options.json)
+        maintenance.show_last_status(directory, mistakes, as_json=options.json)
     except OSError as error:
         _print_lines([f"{error.filename}: {error.strerror}"])
 
@@ -72,16 +72,18 @@ def _show_last_status(options: argparse.Namespace, mistakes: Sequence[str]) -> N
 def _run(options: argparse.Namespace, configuration: AgentConfiguration) -> int:
     match options.command:
         case "status":
-            return commands.show_status(configuration, as_json=options.json)
+            return maintenance.show_status(configuration, as_json=options.json)
         case "deregister":
             return asyncio.run(
-                commands.deregister(configuration, force=options.force, wait_seconds=options.wait)
+                maintenance.deregister(
+                    configuration, force=options.force, wait_seconds=options.wait
+                )
             )
         case "adopt":
             wanted = None if options.all else options.identities
-            return asyncio.run(commands.adopt(configuration, wanted=wanted))
+            return asyncio.run(maintenance.adopt(configuration, wanted=wanted))
         case "backup":
-            commands.backup(configuration, options.file)
+            maintenance.backup(configuration, options.file)
             return 0
         case _:
             status = _serve(configuration)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agent.apps.admission.validation import is_path
+from agent.apps.admission.fields import is_path
 from agent.apps.containers.data import is_data_path
 from agent.apps.containers.spec import is_user_name
 from agent.apps.defaults import AppDefaults

@@ -14,7 +14,7 @@ from agent.engine.errors import (
     InvalidParameter,
     ObjectNotFound,
 )
-from agent.state.store import StoreError
+from agent.state.database import StoreError
 
 # A class stands for its subclasses, except those that are listed themselves.
 STATUS_BY_ERROR: Mapping[type[Exception], int] = {

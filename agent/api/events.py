@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.api.bounds import is_for, without_others
 from agent.apps.repository.feed import EventFeed
 from agent.apps.views.events import EventView, event_view
-from agent.state.events import Event
+from agent.state.history import Event
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.streams.events import EventStreams, StreamBroken

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from agent.api.bounds import is_for
-from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.metrics.sampler import UsageSamples
 from httpd import bodies
 from httpd.auth import caller
 

@@ -7,7 +7,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.counters import AppCounters
 from agent.apps.defaults import AppDefaults
-from agent.apps.health.health import Health
+from agent.apps.health import AppHealth
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
 from agent.engine.protocol import Engine
@@ -25,7 +25,7 @@ class AgentContext:
     repository: AppRepository
     ownership: Ownership
     defaults: AppDefaults
-    health: Health
+    health: AppHealth
     counters: AppCounters
     log: FilteringBoundLogger
     clock: Callable[[], float]

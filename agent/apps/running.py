@@ -10,32 +10,29 @@ from agent.apps.admission.disk import flush_disks
 from agent.apps.context import AgentContext
 from agent.apps.counters import AppCounters
 from agent.apps.defaults import AppDefaults
-from agent.apps.health.checker import HealthChecker
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.findings import Findings
-from agent.apps.health.health import Health
-from agent.apps.health.runs import Runs
+from agent.apps.health import AppHealth, Findings, HealthChecker
 from agent.apps.host import Host, make_host
 from agent.apps.images.collector import ImageCollector
 from agent.apps.operations import recoveries
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.ownership import Ownership
-from agent.apps.recovery.engine_events import EngineEvents
-from agent.apps.recovery.inspector import Inspector
-from agent.apps.recovery.keeper import Keeper
-from agent.apps.recovery.monitor import HealthMonitor
-from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
-from agent.apps.recovery.recovery import Reconciler
-from agent.apps.recovery.serving import Serving
-from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
+from agent.apps.runs import Crashes, Runs
 from agent.apps.service.apps import Apps
 from agent.apps.service.hosted_apps import HostedAppsQuery
 from agent.apps.service.queries import AppQueries
+from agent.apps.upkeep.engine_events import EngineEvents
+from agent.apps.upkeep.inspector import Inspector
+from agent.apps.upkeep.keeper import Keeper
+from agent.apps.upkeep.monitor import HealthMonitor
+from agent.apps.upkeep.periodic import PeriodicTasks, PeriodicWork
+from agent.apps.upkeep.reconciler import Reconciler
+from agent.apps.upkeep.serving import Serving
+from agent.apps.upkeep.watcher import EngineWatcher
 from agent.engine.protocol import Engine
+from agent.state.database import Store
 from agent.state.identity import Identity
-from agent.state.store import Store
 
 FIRST_LOOK_SECONDS = 5.0
 NETWORK_CHECK_SECONDS = 60.0
@@ -112,7 +109,7 @@ def make_context(
         repository=repository,
         ownership=Ownership(engine, repository, identity, log),
         defaults=defaults,
-        health=Health(
+        health=AppHealth(
             checker=HealthChecker(engine, holders),
             findings=Findings(),
             crashes=Crashes(on_loop=on_change, clock=clock),

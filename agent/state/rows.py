@@ -8,18 +8,20 @@ import msgspec
 
 from agent.journal import JournalEntry
 from agent.model import App
-from agent.state.events import Event, latest_events, run_events
 from agent.state.history import (
+    Event,
     Pull,
     Revision,
     RevisionImage,
+    Statement,
+    latest_events,
     read_images,
     read_pulled,
     read_pulls,
     removal_statements,
     revision_statements,
+    run_events,
 )
-from agent.state.transactions import Statement
 
 ENTRY_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
 VOLUMES_DECODER = msgspec.json.Decoder(dict[str, str])

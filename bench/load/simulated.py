@@ -14,12 +14,11 @@ from typing import Self
 import structlog
 
 from agent.reporting.connections import RegistryGroup
-from agent.reporting.failover import Failover
-from agent.reporting.registration import Registration
+from agent.reporting.failover import Failover, Registration
 from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatRecorder
-from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
+from agent.state.lock import Deregistration
 from clients.errors import RegistryError
 from clients.message import Heartbeat
 from runtime.pauses import Backoff

@@ -4,7 +4,7 @@ import pytest
 
 from agent.api.events import MAX_READERS
 from agent.apps.repository.feed import MAX_EVENTS
-from agent.state.events import (
+from agent.state.history import (
     MAX_EVENTS_OF_AN_APP,
     MAX_FORMER_APPS,
     MAX_LATEST,

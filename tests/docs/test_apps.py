@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
-from agent.apps.admission.validation import MAX_PATH_LENGTH
+from agent.apps.admission.fields import MAX_PATH_LENGTH
 from agent.apps.archives.names import MOST_LINKS
 from agent.apps.containers.data import MAX_VOLUMES
 from agent.state.history import MOST_REVISIONS
@@ -34,32 +34,32 @@ FOLDER = Path(__file__).parents[1]
 # The test of each row of the table of faults.
 TESTS = {
     "an app ends, again and again": (
-        "agent/apps/recovery/test_desired.py",
+        "agent/apps/upkeep/test_desired.py",
         "test_an_app_that_crashes_at_each_start_is_restarted_by_the_engine_alone",
     ),
     "`docker kill`": (
-        "agent/apps/recovery/test_desired.py",
+        "agent/apps/upkeep/test_desired.py",
         "test_a_container_that_is_killed_by_hand_runs_again",
     ),
     "`docker stop`": (
-        "agent/apps/recovery/test_desired.py",
+        "agent/apps/upkeep/test_desired.py",
         "test_a_stop_by_hand_is_heeded_by_each_agent_until_the_engine_restarts",
     ),
     "`docker start` of an app that was stopped so": (
-        "agent/apps/recovery/test_keeper.py",
+        "agent/apps/upkeep/test_keeper.py",
         "test_an_app_that_somebody_started_again_is_kept_again",
     ),
     "`docker rm -f`": (
-        "agent/apps/recovery/test_watcher.py",
+        "agent/apps/upkeep/test_watcher.py",
         "test_a_removed_container_is_missing_until_a_start_makes_another",
     ),
     "an app ends while the engine's disk is full": (
-        "agent/apps/recovery/engine/test_stale_list.py",
+        "agent/apps/upkeep/engine/test_stale_list.py",
         "test_an_app_that_dies_while_the_engines_disk_is_full_is_shown_so_and_started_again",
     ),
     "the engine starts a stopped app at its own start, since its disk had no room for the restart"
     " policy": (
-        "agent/apps/recovery/engine/test_stale_list.py",
+        "agent/apps/upkeep/engine/test_stale_list.py",
         "test_an_app_stopped_while_the_engines_disk_is_full_is_down_after_its_next_start",
     ),
     "an unhealthy app is to be restarted while the disk is too full": (
@@ -79,7 +79,7 @@ TESTS = {
         "test_an_app_whose_network_was_removed_is_to_be_rebuilt",
     ),
     "`docker pause`": (
-        "agent/apps/health/test_monitor.py",
+        "agent/apps/upkeep/test_monitor.py",
         "test_nothing_is_checked_while_an_app_is_paused",
     ),
     "the creation in the background fails": (
@@ -87,7 +87,7 @@ TESTS = {
         "test_a_creation_in_the_background_that_fails_is_kept_as_failed_with_the_reason",
     ),
     "a port is taken when the engine starts the app": (
-        "agent/apps/recovery/test_desired.py",
+        "agent/apps/upkeep/test_desired.py",
         "test_an_app_whose_port_was_taken_for_a_while_says_so_and_runs_when_it_is_free",
     ),
     "an update or rebuild whose container ends within `apps.settle_seconds`": (
@@ -95,7 +95,7 @@ TESTS = {
         "test_an_update_to_an_image_that_dies_after_two_seconds_leaves_the_old_app_and_its_data",
     ),
     "an update or rebuild whose container does not get healthy": (
-        "agent/apps/health/test_checks.py",
+        "agent/apps/test_health.py",
         "test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_at_once",
     ),
     "a rollback whose container does not stay up": (
@@ -119,7 +119,7 @@ TESTS = {
         "test_an_update_with_a_fault_at_any_call_is_done_or_undone",
     ),
     "the check in the record fails `retries` times": (
-        "agent/apps/health/test_checks.py",
+        "agent/apps/test_health.py",
         "test_an_app_without_its_page_is_unhealthy_and_restarted_until_it_has_it_again",
     ),
     "the `HEALTHCHECK` of an image fails": (
@@ -127,11 +127,11 @@ TESTS = {
         "test_the_health_of_an_image_is_shown_everywhere_and_gates_an_update",
     ),
     "the engine restarts": (
-        "agent/apps/recovery/engine/test_engine_outage.py",
+        "agent/apps/upkeep/engine/test_engine_outage.py",
         "test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_back",
     ),
     "the engine is killed": (
-        "agent/apps/recovery/engine/test_engine_crash.py",
+        "agent/apps/upkeep/engine/test_engine_crash.py",
         "test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_stopped_does_not",
     ),
     "the host reboots": (
@@ -159,7 +159,7 @@ TESTS = {
         "test_an_update_to_an_image_that_cannot_take_the_password_is_undone",
     ),
     "`agent.db` is lost": (
-        "agent/apps/recovery/test_adoption.py",
+        "agent/apps/upkeep/test_adoption.py",
         "test_the_password_is_read_back_from_the_container",
     ),
     "the server of the image cannot be reached": (
@@ -167,7 +167,7 @@ TESTS = {
         "test_a_rebuild_whose_server_is_down_is_502_and_the_app_stays_as_it_was",
     ),
     "the engine does not answer": (
-        "agent/apps/recovery/engine/test_engine_outage.py",
+        "agent/apps/upkeep/engine/test_engine_outage.py",
         "test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it",
     ),
 }

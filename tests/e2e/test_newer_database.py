@@ -8,7 +8,7 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from agent.state.store import SCHEMA_VERSION
+from agent.state.database import SCHEMA_VERSION
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import change_settings, run_command
 

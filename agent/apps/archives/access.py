@@ -25,7 +25,7 @@ from agent.apps.archives.tar import END, MalformedTar, copied
 from agent.apps.containers.volumes import Volumes
 from agent.apps.context import AgentContext
 from agent.apps.errors import DataInUse, DataMissing, InvalidData, UnfitImage
-from agent.apps.ownership.labels import HELPER_LABEL, HELPS, container_labels
+from agent.apps.labels import HELPER_LABEL, HELPS, container_labels
 from agent.engine.errors import (
     EngineRefused,
     ImageUnavailable,

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from agent.apps.admission.ports import Ports
-from agent.apps.app_label import app_from_label
 from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.own_calls import (
@@ -33,7 +32,7 @@ from agent.apps.containers.spec import (
 from agent.apps.containers.volumes import Volumes
 from agent.apps.context import AgentContext
 from agent.apps.errors import InvalidApp, NoSuchUser, PortInUse, StartFailed
-from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
+from agent.apps.labels import APP_LABEL, OPERATION_LABEL, app_from_label
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,

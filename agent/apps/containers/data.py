@@ -4,10 +4,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from agent.apps.app_label import engine_bytes
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
+from agent.apps.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL, engine_bytes
 from agent.engine.models import Image
 from agent.model import App
 

@@ -10,8 +10,7 @@ from enum import Enum, auto
 from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.context import AgentContext
 from agent.apps.errors import AppNotRunning, StartFailed
-from agent.apps.health.checker import CheckFailure
-from agent.apps.health.findings import Finding
+from agent.apps.health import CheckFailure, Finding
 from agent.engine.errors import EngineError
 from agent.engine.models import InspectedContainer
 from agent.model import App, HealthCheck

@@ -4,13 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agent.apps.admission.validation import excerpt
-from agent.apps.app_label import encode_label
+from agent.apps.admission.fields import excerpt
 from agent.apps.containers.data import mounted_volumes
 from agent.apps.containers.targets import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.ownership.labels import NOTE_LABEL, container_labels
+from agent.apps.labels import NOTE_LABEL, container_labels, encode_label
 from agent.engine.models import ContainerSpec, EngineInfo, Image
 from agent.model import App
 

@@ -14,7 +14,7 @@ from agent.apps.containers.data import (
 )
 from agent.apps.context import AgentContext
 from agent.apps.errors import NameTaken
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
+from agent.apps.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
 from agent.engine.errors import EngineConflict
 from agent.engine.models import Container, Image
 from agent.journal import CreateEntry, JournalEntry, ReplaceEntry

@@ -19,20 +19,17 @@ from agent.apps.containers.readiness import Requirement
 from agent.apps.containers.volumes import Volumes
 from agent.apps.context import AgentContext
 from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE, DryEngine
-from agent.apps.health.checker import CheckFailure, HealthChecker
-from agent.apps.health.crashes import Crashes
-from agent.apps.health.health import Health
+from agent.apps.health import AppHealth, CheckFailure, HealthChecker
 from agent.apps.host import Host
 from agent.apps.images.images import AppImages
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import cancelled
+from agent.apps.runs import Crashes
 from agent.engine.models import Container, Image, PullProgress
 from agent.journal import CreateEntry, ReplaceEntry
 from agent.model import App, HealthCheck
-from agent.state.events import Event
-from agent.state.history import Revision
-from agent.state.store import Store
-from agent.state.transactions import Statement
+from agent.state.database import Store
+from agent.state.history import Event, Revision, Statement
 
 
 def dry_host(host: Host, engine: DryEngine) -> Host:
@@ -63,7 +60,7 @@ def _dry_context(real: AgentContext, engine: DryEngine) -> AgentContext:
         repository=repository,
         ownership=real.ownership.copied(engine, repository),
         defaults=replace(real.defaults, settle_seconds=0),
-        health=Health(
+        health=AppHealth(
             checker=DryHealthChecker(engine),
             findings=real.health.findings.copied(),
             # A change begins anew: earlier ends say nothing about the app as it would be.

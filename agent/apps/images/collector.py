@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from agent.apps.context import AgentContext
 from agent.apps.images.images import AppImages
 from agent.engine.errors import AnswerTooLong, EngineError
-from agent.state.store import StoreError
+from agent.state.database import StoreError
 
 LOOK_SECONDS = 60.0
 

@@ -15,8 +15,8 @@ from agent.engine.errors import (
 )
 from agent.engine.logins import full_reference
 from agent.engine.models import Image, PullProgress
+from agent.state.database import StoreError
 from agent.state.history import Pull
-from agent.state.store import StoreError
 from runtime.turns import Turns
 
 # How often it is written down that the agent still waits for a pull.

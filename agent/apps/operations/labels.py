@@ -2,7 +2,7 @@
 
 import msgspec
 
-from agent.apps.admission.validation import (
+from agent.apps.admission.fields import (
     MAX_APP_LABELS,
     check_label,
     check_target_port,

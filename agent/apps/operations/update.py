@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from agent.apps.admission.validation import check_changes
+from agent.apps.admission.fields import check_changes
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import MemoryInUse
 from agent.apps.host import Host

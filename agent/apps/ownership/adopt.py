@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from agent.apps.labels import AGENT_LABEL, APP_LABEL
 from agent.apps.ownership.claims import (
     CLAIM_SECONDS,
     LOOK_SECONDS,
@@ -12,8 +13,7 @@ from agent.apps.ownership.claims import (
     grant_claim,
     make_claim,
 )
-from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL
-from agent.apps.ownership.marks import Marks
+from agent.apps.ownership.ownership import Marks
 from agent.engine.protocol import Engine
 from agent.state.identity import Identity
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agent.apps.ownership.labels import AGENT_LABEL
+from agent.apps.labels import AGENT_LABEL
 from agent.engine.protocol import Engine
 
 CLAIM_LABEL = "rollcall.claim"

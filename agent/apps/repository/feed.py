@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from agent.state.events import Event
+from agent.state.history import Event
 
 MAX_EVENTS = 4000
 # Dropping one at a time would move all others each time.

@@ -4,7 +4,7 @@ from agent.apps.errors import IT_WROTE, OperationCancelled, StartFailed
 from agent.apps.repository.revisions import Revised, changed_fields
 from agent.journal import EntryHeader
 from agent.model import App
-from agent.state.events import MAX_MESSAGE_LENGTH, Event, Outcome
+from agent.state.history import MAX_MESSAGE_LENGTH, Event, Outcome
 
 LAST_LINES = 5
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

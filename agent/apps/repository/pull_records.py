@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from agent.state.database import Store
 from agent.state.history import Pull
-from agent.state.store import Store
 
 
 class PullRecords:

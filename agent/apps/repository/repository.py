@@ -12,10 +12,9 @@ from agent.apps.repository.pull_records import PullRecords
 from agent.apps.repository.revisions import KeptRevisions, Revised, revise
 from agent.journal import CreateEntry, DeleteEntry, EntryHeader, JournalEntry, ReplacedEntry
 from agent.model import App
-from agent.state.events import Event
-from agent.state.history import Revision, RevisionImage
+from agent.state.database import Store
+from agent.state.history import Event, Revision, RevisionImage
 from agent.state.rows import AppTransaction, StoredState
-from agent.state.store import Store
 
 
 class AppRepository:

@@ -20,7 +20,7 @@ from agent.engine.errors import (
 )
 from agent.engine.models import PullProgress
 from agent.journal import Actor, Entry, EntryHeader, JournalEntry, OperationKind
-from agent.state.store import StoreError
+from agent.state.database import StoreError
 from runtime.turns import Turns, share
 
 PARTICIPLES = {

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from agent.apps.context import AgentContext
-from agent.apps.recovery.serving import Serving
-from agent.apps.recovery.watcher import EngineState
+from agent.apps.upkeep.serving import Serving
+from agent.apps.upkeep.watcher import EngineState
 from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
 from agent.engine.models import Container

@@ -9,7 +9,7 @@ import msgspec
 
 from agent.apps.errors import AppNotRunning
 from agent.apps.host import Host
-from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.labels import APP_LABEL
 from agent.apps.runner.runner import OperationRunner
 from agent.apps.views import apps as views
 from agent.apps.views.apps import AppView

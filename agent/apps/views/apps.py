@@ -7,9 +7,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from agent.apps.containers.containers import UP_STATES
-from agent.apps.health.runs import LastRun
-from agent.apps.ownership.labels import NOTE_LABEL
+from agent.apps.labels import NOTE_LABEL
 from agent.apps.runner.job import OperationStatus
+from agent.apps.runs import LastRun
 from agent.engine.models import (
     Container,
     Health,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent.journal import Actor
-from agent.state.events import Event
+from agent.state.history import Event
 
 # The actors of events that hold none, by ``by``: no key was to have one of these names.
 FORMER_ACTORS: Mapping[str, Actor] = {"agent": "agent", "engine": "engine"}

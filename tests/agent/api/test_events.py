@@ -17,7 +17,7 @@ from agent.api.events import MAX_READERS
 from agent.apps.repository.feed import MAX_EVENTS
 from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
-from agent.state.events import Event
+from agent.state.history import Event
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import OPERATOR, READER, served

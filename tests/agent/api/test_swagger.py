@@ -20,11 +20,11 @@ from structlog.testing import LogCapture
 from agent.api.changes import LabelBody, RollbackBody
 from agent.api.fields import decode_fields
 from agent.api.requests import log_window
-from agent.apps.admission.validation import check_changes, check_label
+from agent.apps.admission.fields import check_changes, check_label
 from agent.apps.containers.passwords import check_password
 from agent.apps.dry_run.plan import Plan
 from agent.apps.errors import AppError
-from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.metrics.sampler import UsageSamples
 from agent.apps.service.apps import Apps
 from agent.apps.service.queries import Stats
 from agent.apps.views.apps import AppState, AppView

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.app_label import LABELLED_FIELDS, SPEC_LABEL
+from agent.apps.labels import LABELLED_FIELDS, SPEC_LABEL
 from agent.model import FIELD_KINDS, AppChanges, AppSpec, FieldKind, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from agent.model import App
-from agent.state.backup import back_up
-from agent.state.store import Store, StoreUnusable
+from agent.state.database import Store, StoreUnusable, back_up
 from tests.support.agent.database.transactions import stored
 from tests.support.machine.disks import memory_disk
 from tests.support.requirements import need_root

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from agent.apps.views.events import event_view
 from agent.journal import Actor, EntryHeader, StopEntry
-from agent.state.events import (
+from agent.state.database import Store
+from agent.state.history import (
     MAX_EVENTS_OF_AN_APP,
     MAX_FORMER_APPS,
     MAX_LATEST,
     MAX_OWN_EVENTS,
     Event,
 )
-from agent.state.store import Store
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, stored
 

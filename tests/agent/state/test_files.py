@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.deregistration import Deregistration
 from agent.state.files import write_atomically
 from agent.state.identity import Identity
+from agent.state.lock import Deregistration
 from tests.support.requirements import need_root
 
 NOBODY = 65534

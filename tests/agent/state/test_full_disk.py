@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from agent.engine.errors import DiskFull
-from agent.state.events import Event
-from agent.state.store import Store
+from agent.state.database import Store
+from agent.state.history import Event
 from httpd.host_metrics.write_ahead_log import MIB, log_bytes
 from tests.support.agent.containers import containers_of
 from tests.support.agent.database.stored_app import APP

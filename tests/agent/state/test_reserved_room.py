@@ -9,9 +9,8 @@ import pytest
 from agent.engine.errors import DiskFull
 from agent.journal import DeleteEntry, EntryHeader, OperationKind, StopEntry
 from agent.model import App, spec_values
-from agent.state.events import Event
-from agent.state.history import Revision
-from agent.state.store import Store
+from agent.state.database import Store
+from agent.state.history import Event, Revision
 from tests.support.agent.database.stored_app import APP
 from tests.support.agent.database.transactions import finished, stored
 

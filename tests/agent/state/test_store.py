@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.state.database import Store, StoreError, StoreUnusable
 from agent.state.rows import AppTransaction
-from agent.state.store import Store, StoreError, StoreUnusable
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, read_back, stored
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.state.deregistration import Deregistration
+from agent.state.lock import Deregistration
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import (

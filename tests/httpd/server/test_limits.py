@@ -7,16 +7,16 @@ from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.events import MAX_READERS
 from agent.api.requests import MAX_LABEL_FILTERS
 from agent.api.streams import MAX_STREAMS_PER_KEY
-from agent.apps.admission.room import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
+from agent.apps.admission.admission import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
 from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
-from agent.apps.health.checker import MOST_CHECKS
+from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS, MOST_PULLS_OF_KEY
 from agent.apps.repository.feed import MAX_EVENTS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.engine.docker.commands import CommandKind
 from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
 from agent.engine.errors import DiskFull, TooManyStreams
-from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_OWN_EVENTS
+from agent.state.history import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_OWN_EVENTS
 from clients import message
 from config.agent import AgentSettings
 from config.registry import RegistrySettings

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from agent.apps.errors import AppError
-from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.labels import APP_LABEL
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineUnavailable

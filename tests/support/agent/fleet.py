@@ -12,13 +12,12 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
-from agent.reporting.failover import Failover
-from agent.reporting.registration import Registration
+from agent.reporting.failover import Failover, Registration
 from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.settings import MAX_REQUEST_SECONDS
-from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
+from agent.state.lock import Deregistration
 from clients.message import Heartbeat
 from clients.registry import RegistryClient, Timeouts
 from runtime.pauses import Backoff

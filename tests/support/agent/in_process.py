@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
-from agent.apps.metrics.usage_history import UsageSamples
+from agent.apps.metrics.sampler import UsageSamples
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.daemon import build_application
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.logins import ImageRegistryLogin
+from agent.state.database import Store
 from agent.state.identity import IDENTITY_FILE, Identity
-from agent.state.store import Store
 from dev.waiting import pause_after
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics

@@ -13,12 +13,11 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
-from agent.reporting.failover import Failover
-from agent.reporting.registration import Registration
+from agent.reporting.failover import Failover, Registration
 from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
-from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
+from agent.state.lock import Deregistration
 from clients.errors import NotFound, Unreachable
 from clients.message import Heartbeat, Node
 from clients.registry import RegistryClient

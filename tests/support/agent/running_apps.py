@@ -17,7 +17,7 @@ from agent.apps.runner.runner import Requester
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
-from agent.state.store import Store
+from agent.state.database import Store
 from httpd.auth import Caller, Keyring
 from tests.support.agent.in_process import DEFAULTS, IDENTITY, identity_of, without_adoption
 

@@ -13,7 +13,7 @@ from structlog.testing import LogCapture
 
 from agent.api.bounds import holders
 from agent.api.data import MAX_TRANSFERS
-from agent.apps.health.checker import MOST_CHECKS
+from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS_OF_KEY
 from agent.apps.runner.runner import MOST_OPERATIONS
 from agent.apps.service.apps import Apps

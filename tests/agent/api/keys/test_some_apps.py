@@ -13,7 +13,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
-from agent.apps.metrics.usage_history import AppUsage, UsageSamples
+from agent.apps.metrics.sampler import AppUsage, UsageSamples
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.model import NewApp

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.admission.validation import check_new_app
+from agent.apps.admission.fields import check_new_app
 from agent.apps.errors import ImageNotAllowed, InvalidApp
 from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp

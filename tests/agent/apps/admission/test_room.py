@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.admission.room import MOST_APPS, MOST_BYTES
+from agent.apps.admission.admission import MOST_APPS, MOST_BYTES
 from agent.apps.errors import TooManyApps
 from agent.apps.service.apps import Apps
 from agent.model import App, AppChanges, NewApp
-from agent.state.store import Store
+from agent.state.database import Store
 from runtime.turns import share
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps

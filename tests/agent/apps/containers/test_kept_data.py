@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.admission.room import MOST_KEPT_VOLUMES
+from agent.apps.admission.admission import MOST_KEPT_VOLUMES
 from agent.apps.containers.data import volume_labels
 from agent.apps.errors import NameTaken, StartFailed, TooMuchKeptData
 from agent.engine.errors import EngineRefused

@@ -12,8 +12,8 @@ import pytest
 from agent.apps.errors import OperationCancelled
 from agent.engine.errors import EngineUnavailable, ImageNotFound
 from agent.engine.models import ImageEvent
+from agent.state.database import Store
 from agent.state.history import Pull
-from agent.state.store import Store
 from tests.support.agent.apps.pulled_apps import (
     ONE,
     TWO,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.admission.room import MOST_APPS
+from agent.apps.admission.admission import MOST_APPS
 from agent.apps.metrics.sampler import AppSampler
 from agent.apps.views.apps import AppView
 from agent.engine.models import MIB

@@ -9,9 +9,9 @@ from pathlib import Path
 import docker
 import pytest
 
+from agent.apps.labels import AGENT_LABEL
 from agent.apps.ownership.adopt import Adopter, AdoptionResult
 from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
-from agent.apps.ownership.labels import AGENT_LABEL
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.errors import EngineError
 from agent.state.identity import Identity

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.apps.labels import AGENT_LABEL
 from agent.apps.ownership.adopt import Adopter, AdoptionResult
 from agent.apps.ownership.claims import (
     ADOPTED_LABEL,
@@ -20,7 +21,6 @@ from agent.apps.ownership.claims import (
     make_claim,
     withdraw_claims,
 )
-from agent.apps.ownership.labels import AGENT_LABEL
 from tests.support.agent.engines.fake_engine import FakeEngine, do_nothing
 from tests.support.agent.in_process import identity_of
 from tests.support.machine.clocks import in_virtual_time

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.apps.repository.feed import DROPPED_AT_ONCE, MAX_EVENTS, EventFeed
-from agent.state.events import Event
+from agent.state.history import Event
 
 
 def event(number: int, *, time: float | None = None) -> Event:

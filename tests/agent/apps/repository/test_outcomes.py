@@ -15,7 +15,7 @@ from agent.apps.views.apps import AppView
 from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
-from agent.state.events import EVENT_DECODER, MAX_MESSAGE_LENGTH
+from agent.state.history import EVENT_DECODER, MAX_MESSAGE_LENGTH
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told

@@ -17,8 +17,8 @@ from agent.journal import (
     StopEntry,
 )
 from agent.model import App
-from agent.state.events import Event
-from agent.state.store import Store, StoreError
+from agent.state.database import Store, StoreError
+from agent.state.history import Event
 from tests.support.agent.database.transactions import read_back
 
 APP = App(

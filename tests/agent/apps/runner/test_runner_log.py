@@ -11,7 +11,7 @@ from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.journal import EntryHeader, StopEntry
 from agent.model import App
-from agent.state.store import StoreError
+from agent.state.database import StoreError
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.running_apps import ASKER

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.recovery.serving import Serving
-from agent.apps.recovery.watcher import EngineState
 from agent.apps.service.hosted_apps import HostedAppsQuery, ListContainers
+from agent.apps.upkeep.serving import Serving
+from agent.apps.upkeep.watcher import EngineState
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
 from agent.model import NewApp

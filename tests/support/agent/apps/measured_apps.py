@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import LogCapture
 
-from agent.apps.metrics.collector import AppMetrics
+from agent.apps.metrics.exporter import AppMetrics
 from agent.apps.metrics.sampler import AppSampler, Intervals
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView

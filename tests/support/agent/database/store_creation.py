@@ -9,7 +9,7 @@ import resource
 import sys
 from pathlib import Path
 
-from agent.state.store import Store, StoreUnusable
+from agent.state.database import Store, StoreUnusable
 
 KIB = 1024
 # A first start writes a larger file than this.

@@ -5,8 +5,8 @@ from typing import Any
 
 from agent.journal import JournalEntry
 from agent.model import App
+from agent.state.database import Store
 from agent.state.rows import AppTransaction, StoredState
-from agent.state.store import Store
 
 
 def stored(app: App, **more: Any) -> AppTransaction:

@@ -1,1 +1,0 @@
-"""The health checks in the records of apps: carrying them out, counting failures."""

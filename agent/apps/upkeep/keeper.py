@@ -1,0 +1,215 @@
+"""Keeping apps as they are wanted: up and healthy, or down, with the password that was set."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+
+from agent.apps.containers.containers import GONE_STATES, UP_STATES
+from agent.apps.errors import AppBusy, AppError
+from agent.apps.host import Host
+from agent.apps.operations import keep_up
+from agent.apps.operations.password import apply_pending
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import OperationRunner, Requester
+from agent.apps.upkeep.inspector import Inspector
+from agent.apps.upkeep.reconciler import ContainerObserver
+from agent.apps.upkeep.restart_schedule import RestartSchedule
+from agent.engine.errors import EngineError, EngineRefused
+from agent.engine.models import Container, EngineRun
+from agent.journal import OperationKind
+from agent.model import App, Down
+
+AGENT = Requester(name="agent", wait_seconds=0, actor="agent")
+# A host that shuts down stops its containers, too; its engine ends soon after.
+ENGINE_GOES_ON_SECONDS = 10.0
+# On a full disk the engine stores no restart policy. It starts a stopped app at its own start then.
+LONGEST_AUTOSTART_PAUSE_SECONDS = 4.0
+Containers = Mapping[str, Container]
+
+
+class Keeper(ContainerObserver):
+    """Keeps apps as they are wanted, by operations in the background.
+
+    It starts the apps that should run and that the engine has given up, for as long as it takes:
+    the engine itself restarts apps that crash. ``failed`` and ``missing`` apps are left alone, and
+    so is what somebody stopped through the engine, until a start, a rebuild or the engine's next
+    run. An app that is busy is looked at again when its operation has ended.
+    """
+
+    def __init__(self, host: Host, runner: OperationRunner, inspector: Inspector) -> None:
+        self._host = host
+        self._runner = runner
+        self._inspector = inspector
+        self._starts, self._restarts, self._passwords = (RestartSchedule() for _ in range(3))
+        self._autostarts = RestartSchedule(longest=LONGEST_AUTOSTART_PAUSE_SECONDS)
+        self._busy = set[str]()
+        self._seen_pending = set[str]()
+        # When somebody stopped containers that are down, by id. The engine may forget that soon.
+        self._stopped_at: dict[str, float] = {}
+
+    def is_due(self) -> bool:
+        """Return whether an app is busy no more, or a password has become pending.
+
+        No event of the engine tells of a password that it refused to set.
+        """
+        is_idle = any(not self._runner.is_busy(name) for name in self._busy)
+        return is_idle or not self._seen_pending.issuperset(self._pending())
+
+    def _pending(self) -> set[str]:
+        apps = self._host.context.repository.existing()
+        return {app.name for app in apps if app.password_pending}
+
+    def seconds_to_next(self, most: float) -> float:
+        """Return the seconds until it is to act on an app, ``most`` at most."""
+        schedules = (self._starts, self._restarts, self._autostarts, self._passwords)
+        return min(each.seconds_to_next(most) for each in schedules)
+
+    async def observe(self, containers: Containers) -> None:
+        """Begin what is due; ``containers`` are all, by id."""
+        self._busy = set()
+        refused = list[EngineRefused]()
+        for keep in (self._start, self._restart, self._set_autostart, self._set_passwords):
+            try:
+                await keep(containers)
+            except EngineRefused as error:  # the rest is done all the same
+                refused.append(error)
+        if refused:
+            raise refused[0]
+
+    def _idle(
+        self, schedule: RestartSchedule, containers: Containers
+    ) -> list[tuple[App, Container | None]]:
+        """Return the apps that are not busy, each with its container."""
+        apps = self._host.context.repository.existing()
+        schedule.begin({app.name for app in apps})
+        busy = {app.name for app in apps if self._runner.is_busy(app.name)}
+        self._busy |= busy
+        idle = [app for app in apps if app.name not in busy]
+        return [(app, containers.get(app.container_id or "")) for app in idle]
+
+    def _is_due(self, schedule: RestartSchedule, app: App) -> bool:
+        """Return whether to begin work now that waits for a program of an app.
+
+        Work for which the agent has no place is due again when an operation ends.
+        """
+        return schedule.is_due(app.name) and self._runner.has_own_place(app.name)
+
+    async def _attempt(
+        self,
+        schedule: RestartSchedule,
+        name: str,
+        operation: OperationKind,
+        work: Callable[[Host, Job], Awaitable[None]],
+    ) -> None:
+        """Begin an operation of an app in the background."""
+        schedule.attempted(name)
+        self._busy.add(name)
+        with suppress(AppBusy):
+            await self._runner.start(name, operation, AGENT, partial(work, self._host))
+
+    async def _start(self, containers: Containers) -> None:
+        """Start the apps that should run and are down."""
+        down = list[tuple[App, Container]]()
+        for app, container in self._idle(self._starts, containers):
+            if container is None:
+                continue
+            if container.state in UP_STATES:
+                await self._up(app)
+            elif container.state not in GONE_STATES and app.desired == "running":
+                down.append((app, container))
+        ids = {container.id for _, container in down}
+        self._stopped_at = {each: at for each, at in self._stopped_at.items() if each in ids}
+        if down:
+            await self._start_all(down)
+
+    async def _start_all(self, down: Collection[tuple[App, Container]]) -> None:
+        run = await self._host.context.engine.current_run()
+        refused = list[EngineRefused]()
+        for app, container in down:
+            if not _stays_down(app.down, run):
+                try:
+                    await self._start_or_leave(app, container, run)
+                except EngineRefused as error:  # the other apps are started all the same
+                    refused.append(error)
+        if refused:
+            raise refused[0]
+
+    async def _up(self, app: App) -> None:
+        self._starts.well(app.name)
+        if app.down is not None:
+            await self._note(app, partial(keep_up.found_up, self._host))
+
+    async def _note(self, app: App, work: Callable[[Job], Awaitable[None]]) -> None:
+        with suppress(AppError, EngineError):
+            await self._runner.perform(app.name, "start", AGENT, work)
+
+    async def _start_or_leave(self, app: App, container: Container, run: EngineRun | None) -> None:
+        if not self._starts.is_due(app.name):
+            return
+        # Where a start failed, the agent has stopped it itself.
+        ago = await self._seconds_since_stop(container.id, run) if app.down is None else None
+        if ago is not None and ago < ENGINE_GOES_ON_SECONDS:
+            self._starts.postpone(app.name, ENGINE_GOES_ON_SECONDS - ago)
+        elif ago is not None and run is not None:
+            await self._note(app, partial(keep_up.leave_down, self._host, engine_run=run.id))
+        else:
+            await self._attempt(self._starts, app.name, "start", keep_up.start_down)
+
+    async def _seconds_since_stop(self, container_id: str, run: EngineRun | None) -> float | None:
+        """Return how long ago somebody stopped a container that is down, None if nobody did.
+
+        A ``stop`` event does not say who asked for it. The engine stops all containers when it goes
+        down; and after a crash it stops those that it finds alive, before it serves anybody.
+        """
+        context, stopped_at = self._host.context, self._stopped_at.get(container_id)
+        if stopped_at is None:
+            stopped_at = await context.engine.stopped_at(container_id)
+        if stopped_at is None or run is None or stopped_at < run.began_at:
+            return None
+        self._stopped_at[container_id] = stopped_at
+        return max(0.0, context.clock() - stopped_at)
+
+    async def _restart(self, containers: Containers) -> None:
+        """Restart the apps that the check in their record finds unhealthy."""
+        findings, schedule = self._host.context.health.findings, self._restarts
+        for app, container in self._idle(schedule, containers):
+            if container is None or app.health is None or app.desired != "running":
+                continue
+            health = findings.shown(app, container).health
+            if health == "healthy":
+                schedule.well(app.name)
+            elif health == "unhealthy" and self._is_due(schedule, app):
+                reason = findings.of(container.id).reason
+                work = partial(keep_up.restart_unhealthy, reason=reason)
+                await self._attempt(schedule, app.name, "restart", work)
+
+    async def _set_autostart(self, containers: Containers) -> None:
+        """Let the engine start the apps by itself that should run, and no others."""
+        schedule = self._autostarts
+        for app, container in self._idle(schedule, containers):
+            if container is None:
+                continue
+            wanted = app.desired == "running"
+            if self._inspector.autostarting.get(container.id, wanted) == wanted:
+                schedule.well(app.name)
+            elif self._is_due(schedule, app):
+                repeated = schedule.is_repeated(app.name)
+                work = partial(keep_up.set_autostart, repeated=repeated)
+                await self._attempt(schedule, app.name, "start" if wanted else "stop", work)
+
+    async def _set_passwords(self, containers: Containers) -> None:
+        """Set the passwords that wait: for an app to run, or since they were refused."""
+        schedule, self._seen_pending = self._passwords, self._pending()
+        for app, container in self._idle(schedule, containers):
+            is_running = container is not None and container.state == "running"
+            if not (app.password_pending and is_running):
+                schedule.well(app.name)
+            elif self._is_due(schedule, app):
+                # In the background: `chpasswd` is a program of the app, which may hang.
+                await self._attempt(schedule, app.name, "keys", apply_pending)
+
+
+def _stays_down(down: Down | None, run: EngineRun | None) -> bool:
+    if down is None or down.cause == "not_started":
+        return False
+    return run is None or down.engine_run == run.id

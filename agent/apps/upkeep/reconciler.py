@@ -1,0 +1,315 @@
+"""Makes apps, journal and containers consistent, each time that the engine is found."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from agent.apps.containers.containers import UP_STATES
+from agent.apps.host import Host
+from agent.apps.labels import APP_LABEL
+from agent.apps.runner.runner import OperationRunner
+from agent.apps.upkeep.adoption import Adoption, in_order
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.models import Container, ContainerEvent
+from agent.journal import JournalEntry
+
+FIRST_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 60.0
+RECONCILE_SECONDS = 60.0
+# How many may begin within TURN_SECONDS; those that take longer go on and leave their turn.
+MAX_RECOVERIES = 8
+# One that takes longer waits for a program of its app, or for the app to settle.
+TURN_SECONDS = 2.0
+
+
+class ContainerObserver(ABC):
+    """Looks at the containers of apps, and acts on their states."""
+
+    @abstractmethod
+    async def observe(self, containers: Mapping[str, Container]) -> None:
+        """Look at all containers, by id, and act on them.
+
+        Raises:
+            EngineUnavailable, StoreError: it is called again later; so are those after it.
+            EngineRefused: it is called again later; those after it look at once.
+
+        """
+
+    def is_due(self) -> bool:
+        """Return whether it is to look now."""
+        return False
+
+    def seconds_to_next(self, most: float) -> float:
+        """Return the seconds until the next look, at most ``most``."""
+        return most
+
+    def happened(self, event: ContainerEvent) -> None:
+        """Act on an event of a container; by default, ignore it."""
+        del event
+
+    def engine_gone(self) -> None:
+        """Record that no events come any more: the engine went away, or may have."""
+        return
+
+
+class RetrySchedule:
+    """When to try each entry of the journal again: after 1 s at first, doubling to 60 s."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._next: dict[str, tuple[float, float]] = {}
+
+    def begin(self, entry_id: str) -> bool:
+        """Record an attempt; return whether there was one before."""
+        repeated = entry_id in self._next
+        _, pause = self._next.get(entry_id, (0.0, FIRST_RETRY_SECONDS))
+        self._next[entry_id] = (self._monotonic() + pause, min(2 * pause, MAX_RETRY_SECONDS))
+        return repeated
+
+    def is_due(self, entry_id: str) -> bool:
+        """Return whether it was never tried, or its next attempt is due."""
+        return entry_id not in self._next or self._next[entry_id][0] <= self._monotonic()
+
+    def seconds_to_next(self, entry_ids: Collection[str], most: float) -> float:
+        """Return the seconds to the next attempt at one of these, ``most`` at most."""
+        now = self._monotonic()
+        waits = [at - now for entry_id, (at, _) in self._next.items() if entry_id in entry_ids]
+        return max(0.0, min([most, *waits]))
+
+    def keep(self, entry_ids: Collection[str]) -> None:
+        """Forget all others: they are recovered."""
+        self._next = {each: self._next[each] for each in self._next if each in entry_ids}
+
+    def make_all_due(self) -> None:
+        """Make all due at once: the attempts failed because the engine was away."""
+        self._next = {each: (0.0, pause) for each, (_, pause) in self._next.items()}
+
+
+class JournalRecovery:
+    """Recovers the operations that broke off, side by side.
+
+    One that takes long keeps neither the others nor the other apps waiting: it goes on by itself.
+    ``on_end`` is called whenever a recovery has ended: it may have failed.
+    """
+
+    def __init__(self, host: Host, runner: OperationRunner) -> None:
+        self._host = host
+        self._runner = runner
+        self.schedule = RetrySchedule()
+        self._turns = asyncio.Semaphore(MAX_RECOVERIES)
+        self._recoveries: dict[str, asyncio.Task[None]] = {}
+        self.on_end: Callable[[], None] = lambda: None
+
+    def _unfinished(self) -> list[JournalEntry]:
+        return [
+            entry
+            for entry in self._host.context.repository.entries()
+            if self._is_idle(entry) and entry.id not in self._recoveries
+        ]
+
+    def _is_idle(self, entry: JournalEntry) -> bool:
+        return self._runner.jobs.get(entry.app) is None
+
+    def is_due(self) -> bool:
+        """Return whether the recovery of an operation is due."""
+        return any(self.schedule.is_due(entry.id) for entry in self._unfinished())
+
+    def seconds_to_next(self, most: float) -> float:
+        """Return the seconds until the next recovery is due, at most ``most``."""
+        return self.schedule.seconds_to_next({entry.id for entry in self._unfinished()}, most)
+
+    async def recover(self) -> bool:
+        """Recover each operation that is due. One that fails stays in the journal.
+
+        Return whether there was any, when they have ended, but after TURN_SECONDS in any case: the
+        others go on.
+        """
+        if not self.is_due():
+            return False
+        await self.sweep_data()  # a deletion would find the data in use
+        due = [entry for entry in self._unfinished() if self.schedule.is_due(entry.id)]
+        begun = [self._begin(entry) for entry in due]
+        if begun:
+            await asyncio.wait(begun, timeout=TURN_SECONDS)
+        self.schedule.keep({entry.id for entry in self._host.context.repository.entries()})
+        return True
+
+    async def sweep_data(self) -> None:
+        """Remove the containers that only served to read data, and that nobody uses any more."""
+        with suppress(EngineRefused):  # it is tried again the next time
+            await self._host.data.sweep()
+
+    def _begin(self, entry: JournalEntry) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._recover(entry), name=f"recovery of {entry.app}")
+        self._recoveries[entry.id] = task
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._recoveries[entry.id]
+            self.on_end()
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _recover(self, entry: JournalEntry) -> None:
+        async with self._turns:
+            # Since it was listed, a request may have recovered it and gone on.
+            unfinished = self._is_idle(entry) and entry in self._host.context.repository.entries()
+            if not unfinished or not self.schedule.is_due(entry.id):
+                return
+            repeated = self.schedule.begin(entry.id)
+            recovery = asyncio.ensure_future(self._runner.recover(entry, repeated=repeated))
+            try:
+                await asyncio.wait({recovery}, timeout=TURN_SECONDS)
+            except asyncio.CancelledError:
+                recovery.cancel()
+                await asyncio.gather(recovery, return_exceptions=True)
+                raise
+        with suppress(Exception):  # the runner has logged it
+            await recovery
+
+    async def close(self) -> None:
+        """Stop waiting for recoveries; the runner ends their operations."""
+        recoveries = list(self._recoveries.values())
+        for each in recoveries:
+            each.cancel()
+        await asyncio.gather(*recoveries, return_exceptions=True)
+
+
+class Sweeper:
+    """Handles the labelled containers that belong to no app."""
+
+    def __init__(self, host: Host, runner: OperationRunner) -> None:
+        self.adoption = Adoption(host)
+        self._context = host.context
+        self._containers = host.containers
+        self._runner = runner
+        self._logged: set[tuple[str, str]] = set()
+
+    async def sweep(self, containers: Collection[Container]) -> bool:
+        """Remove the containers that undone operations left.
+
+        Any other is given back to its app, or left alone: it may be an operator's copy, or the
+        database may be an old one. ``containers`` are all, as they are now. Return whether there
+        was any that belongs to no app.
+        """
+        existing, found = {container.id for container in containers}, False
+        for container in in_order(containers):
+            orphan = self._context.ownership.is_orphan(container)
+            if self._is_stray(container):
+                found = True
+                await (self._remove(container) if orphan else self._take_back(container, existing))
+        return found
+
+    def _is_stray(self, container: Container) -> bool:
+        name = container.labels[APP_LABEL]
+        app = self._context.repository.find(name)
+        idle = not self._runner.is_busy(name)
+        return idle and (app is None or app.container_id != container.id)
+
+    async def _remove(self, container: Container) -> None:
+        if container.state in UP_STATES:
+            self._warn_once("container of an undone operation left alone: it is up", container)
+            return
+        try:
+            await self._containers.remove(container.id)
+        except EngineRefused as error:  # other containers are swept all the same
+            self._warn_once("container not removed", container, reason=str(error))
+        else:
+            self._warn("container removed that an undone operation had left", container)
+
+    async def _take_back(self, container: Container, existing: Collection[str]) -> None:
+        if not await self.adoption.take_back(container, existing):
+            self._warn_once("container of no app left alone", container)
+
+    async def rename(self, containers: Mapping[str, Container]) -> None:
+        """Rename containers to their apps: another one held the name when they were made."""
+        for app in self._context.repository.existing():
+            container = containers.get(app.container_id or "")
+            idle = not self._runner.is_busy(app.name)
+            if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
+                await self._rename(container, app.name)
+
+    async def _rename(self, container: Container, name: str) -> None:
+        try:
+            renamed = await self._containers.rename(container.id, name)
+        except EngineRefused as error:  # the others are compared all the same
+            self._warn_once("container not renamed", container, reason=str(error))
+        else:
+            if not renamed:
+                self._warn_once("name held by another container", container)
+
+    def _warn_once(self, event: str, container: Container, **fields: str) -> None:
+        if (event, container.id) not in self._logged:
+            self._logged.add((event, container.id))
+            self._warn(event, container, **fields)
+
+    def _warn(self, event: str, container: Container, **fields: str) -> None:
+        app = container.labels.get(APP_LABEL)
+        self._context.log.warning(event, app=app, container=container.name, **fields)
+
+
+class Reconciler:
+    """Does what is due when the engine is found, and at intervals."""
+
+    def __init__(
+        self, host: Host, runner: OperationRunner, observers: Sequence[ContainerObserver]
+    ) -> None:
+        self.journal = JournalRecovery(host, runner)
+        self._sweeper = Sweeper(host, runner)
+        self._ownership = host.context.ownership
+        self._observers = observers
+
+    def is_due(self) -> bool:
+        """Return whether there is something to do at once."""
+        return self.journal.is_due() or any(each.is_due() for each in self._observers)
+
+    def seconds_to_next(self) -> float:
+        """Return after how many seconds there is something to do."""
+        most = self.journal.seconds_to_next(RECONCILE_SECONDS)
+        return min([most, *(each.seconds_to_next(most) for each in self._observers)])
+
+    def happened(self, event: ContainerEvent) -> None:
+        """Take an event of a container."""
+        for observer in self._observers:
+            observer.happened(event)
+
+    def engine_gone(self) -> None:
+        """Record that no events come any more; what failed meanwhile is due once it is back."""
+        self.journal.schedule.make_all_due()
+        for observer in self._observers:
+            observer.engine_gone()
+
+    async def reconcile(self) -> None:
+        """Make apps, journal and containers consistent.
+
+        Raises:
+            EngineError, StoreError: the rest is left for the next time.
+
+        """
+        try:
+            await self._reconcile()
+        except EngineUnavailable:
+            self.journal.schedule.make_all_due()
+            raise
+
+    async def _reconcile(self) -> None:
+        listed = await self._ownership.containers()  # without the engine, nothing can be recovered
+        # Mostly there is nothing to do, and the list is as the containers are now.
+        adopted = await self._sweeper.adoption.adopt()
+        if await self.journal.recover() or adopted:
+            listed = await self._ownership.containers()
+        if await self._sweeper.sweep(listed):
+            listed = await self._ownership.containers()
+        containers = {container.id: container for container in listed}
+        await self._sweeper.rename(containers)
+        refused = list[EngineRefused]()
+        for observer in self._observers:
+            try:
+                await observer.observe(containers)
+            except EngineRefused as error:  # the others look all the same
+                refused.append(error)
+        await self.journal.sweep_data()
+        if refused:
+            raise refused[0]

@@ -1,0 +1,301 @@
+"""Changes that broke off, and containers that no record knows: nothing spins, nothing is lost."""
+
+import asyncio
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+import pytest
+import requests
+from structlog.testing import LogCapture
+
+from agent.apps.labels import HELPER_LABEL, HELPS
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import OperationRunner
+from agent.apps.upkeep.reconciler import MAX_RECOVERIES, JournalRecovery, RetrySchedule
+from agent.engine.errors import EngineRefused
+from agent.engine.models import Container
+from agent.journal import EntryHeader, ReplaceEntry, StopEntry
+from agent.model import App, NewApp
+from agent.state.database import Store
+from dev.waiting import until
+from tests.support.agent.apps.hosts import opened_host
+from tests.support.agent.containers import derived_image
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.in_process import DEFAULTS, in_process_agent
+from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.daemons import Daemons
+from tests.support.waiting import async_until
+
+CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
+
+
+def test_attempts_at_what_cannot_be_settled_become_rare() -> None:
+    now = [100.0]
+    schedule = RetrySchedule(lambda: now[0])
+    pauses = []
+
+    assert schedule.is_due("c1")
+    for attempt in range(8):
+        assert schedule.begin("c1") is (attempt > 0)
+        pauses.append(schedule.seconds_to_next({"c1"}, 1000))
+        assert not schedule.is_due("c1")
+        now[0] += pauses[-1]
+        assert schedule.is_due("c1")
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert schedule.seconds_to_next({"c2"}, 50) == 50
+    schedule.keep({"c2"})
+    assert schedule.begin("c1") is False
+
+
+def stop_of(name: str) -> StopEntry:
+    target = App(name=name, image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")
+    header = EntryHeader(id=name, operation="stop", app=name, by="ops", since=0)
+    return StopEntry(header=header, target=target)
+
+
+class ListingEngine(FakeEngine):
+    """An engine that records by which labels its containers are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = list[str | None]()
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        self.listed.append(label)
+        return await super().containers(label=label, seconds=seconds)
+
+
+@pytest.mark.slow
+async def test_an_operation_that_ended_while_another_was_recovered_is_not_recovered_again(
+    tmp_path: Path,
+) -> None:
+    last, recovered, engine = stop_of("last"), list[str](), ListingEngine()
+    first = [stop_of(f"web-{number}") for number in range(MAX_RECOVERIES)]
+    async with opened_host(engine, tmp_path) as host:
+        repository = host.context.repository
+        for entry in (*first, last):
+            await repository.begin(entry)
+
+        async def recover(job: Job, entry: StopEntry) -> None:
+            recovered.append(job.app)
+            for ended in {entry.app: entry, "last": last}.values():  # as a request would do
+                await repository.finish(ended, ended.target)
+
+        runner = OperationRunner(host.context, {StopEntry: recover})
+        await JournalRecovery(host, runner).recover()
+
+    assert recovered == [each.app for each in first]
+    assert engine.listed == [f"{HELPER_LABEL}={HELPS}"]  # what nobody reads is swept before
+
+
+@pytest.mark.slow
+async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_path: Path) -> None:
+    engine, refused = FakeEngine(), list[str]()
+    defaults = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
+
+    async def refuse(step: str) -> None:
+        if step == "before stop":
+            refused.append(step)
+            raise EngineRefused("no")
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await apps.stop("web", ASKER)
+        await apps.set_password("web", "a good password", ASKER)
+        (container,) = engine.state.containers.values()
+        container.state = "running"
+        engine.at_step = refuse
+        with pytest.raises(EngineRefused):
+            await apps.stop("web", ASKER)
+
+    refused.clear()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults):
+        assert len(refused) == 1
+
+
+@pytest.mark.real
+async def test_a_delete_is_refused_whole_while_another_container_uses_the_data(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url) as in_process:
+        record = await in_process.create(busybox_image)
+        name = record["name"]
+        host = docker_client.create_host_config(binds=[f"rollcall-{name}:/d"])
+        user = docker_client.create_container(busybox_image, host_config=host)["Id"]
+        try:
+            answer = await in_process.ask("DELETE", f"/{name}")
+            after = await in_process.get(name)
+        finally:
+            docker_client.remove_container(user, force=True)
+
+        assert answer.status == 409
+        assert "keep_data" in answer.json["message"]
+        assert (after["state"], after["container_id"]) == ("running", record["container_id"])
+        assert after["progress"] is None
+        assert (await in_process.ask("DELETE", f"/{name}")).status == 200
+
+
+@pytest.mark.real
+def test_an_agent_killed_while_it_creates_a_crashing_app_undoes_it_and_deletes_it(
+    daemons: Daemons, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    name = f"crasher-{secrets.token_hex(4)}"
+    label = {"label": f"rollcall.app={name}"}
+    agent = daemons.agent(engine=engine_url)
+    with derived_image(docker_client, busybox_image, CRASHES) as image:
+
+        def ask() -> None:
+            with suppress(requests.RequestException):
+                agent.ask("POST", "/v1/apps", json={"name": name, "image": image, "memory": 32})
+
+        request = threading.Thread(target=ask)
+        request.start()
+        until(lambda: bool(docker_client.containers(filters=label)), "the start", within=30)
+        agent.kill()
+        request.join()
+        agent.start()
+
+        def gone() -> bool:
+            return agent.ask("DELETE", f"/v1/apps/{name}").status_code in (200, 404)
+
+        until(gone, "the delete", within=20)
+        assert docker_client.containers(all=True, filters=label) == []
+        with pytest.raises(docker.errors.NotFound):
+            docker_client.inspect_volume(f"rollcall-{name}")
+        assert agent.log().count("recovering an operation") <= 3
+
+
+@pytest.mark.real
+async def test_a_volume_that_somebody_removed_is_made_anew_as_ours_and_goes_with_the_app(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url) as in_process:
+        record = await in_process.create(busybox_image)
+        name, volume = record["name"], f"rollcall-{record['name']}"
+        docker_client.remove_container(record["container_id"], force=True)
+        docker_client.remove_volume(volume)
+
+        assert (await in_process.ask("PUT", f"/{name}/start")).status == 200
+        assert docker_client.inspect_volume(volume)["Labels"]["rollcall.app"] == name
+        assert (await in_process.ask("DELETE", f"/{name}")).status == 200
+        with pytest.raises(docker.errors.NotFound):
+            docker_client.inspect_volume(volume)
+
+
+@pytest.mark.real
+async def test_an_old_database_takes_its_running_apps_back_and_removes_nothing(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
+        known = await in_process.create(busybox_image)
+    shutil.copy(tmp_path / "agent.db", tmp_path / "backup")
+    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
+        rebuilt = (await in_process.ask("PUT", f"/{known['name']}/rebuild")).json
+        new = await in_process.create(busybox_image, env={"A": "b"})
+    shutil.copy(tmp_path / "backup", tmp_path / "agent.db")
+
+    async with in_process_agent(tmp_path, engine_url) as in_process:
+        in_process.used += [known["name"], new["name"]]
+        for before in (rebuilt, new):
+            after = await in_process.until(before["name"], state="running")
+            for field in ("container_id", "image", "ssh_port", "http_port", "env", "cpu"):
+                assert after[field] == before[field], field
+        assert docker_client.inspect_container(new["container_id"])["State"]["Running"]
+
+
+@pytest.mark.real
+@pytest.mark.release("test_adoption.py has such a copy, too")
+async def test_an_operators_copy_of_an_app_is_left_alone(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    tag = f"rollcall-test-copy:{secrets.token_hex(4)}"
+    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
+        record = await in_process.create(busybox_image)
+        repository, _, version = tag.partition(":")
+        docker_client.commit(record["container_id"], repository=repository, tag=version)
+    copy = docker_client.create_container(tag)["Id"]
+    try:
+        docker_client.start(copy)
+        async with in_process_agent(tmp_path, engine_url) as in_process:
+            in_process.used.append(record["name"])
+
+            async def told() -> bool:
+                return any("left alone" in entry["event"] for entry in in_process.log.entries)
+
+            await async_until(told)
+            assert docker_client.inspect_container(copy)["State"]["Running"]
+            assert (await in_process.ask("DELETE", f"/{record['name']}")).status == 200
+            assert docker_client.inspect_container(copy)["State"]["Running"]
+    finally:
+        docker_client.remove_container(copy, force=True)
+        docker_client.remove_image(tag)
+
+
+@pytest.mark.real
+async def test_what_an_undone_change_leaves_is_removed(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
+        record = await in_process.create(busybox_image)
+        labels: dict[str, Any] = docker_client.inspect_container(record["container_id"])["Config"][
+            "Labels"
+        ]
+        agent_id = labels["rollcall.agent"]
+        with derived_image(docker_client, busybox_image, 'CMD ["/bin/sh", "-c", "exit 3"]') as bad:
+            events = docker_client.events(decode=True, filters={"event": "create"})
+            answer = await in_process.ask("PUT", f"/{record['name']}", {"image": bad})
+            made = await asyncio.to_thread(_change_of, events, record["name"])
+        assert answer.status == 409
+    late = {"rollcall.app": record["name"], "rollcall.agent": agent_id, "rollcall.change": made}
+    late["rollcall.mark"] = "random"
+    left = docker_client.create_container(busybox_image, labels=late)["Id"]
+
+    async with in_process_agent(tmp_path, engine_url) as in_process:
+        in_process.used.append(record["name"])
+
+        async def gone() -> bool:
+            return not docker_client.containers(all=True, filters={"id": left})
+
+        await async_until(gone)
+        assert (await in_process.get(record["name"]))["state"] == "running"
+
+
+def _change_of(events: Any, app: str) -> str:
+    for event in events:
+        attributes = event["Actor"]["Attributes"]
+        if attributes.get("rollcall.app") == app:
+            events.close()
+            return str(attributes["rollcall.change"])
+    raise AssertionError("no container was made")
+
+
+@pytest.mark.real
+async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_told(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
+        record = await in_process.create(busybox_image)
+        docker_client.remove_container(record["container_id"], force=True)
+    store = Store(tmp_path / "agent.db")
+    (app,) = (await store.open()).apps
+    header = EntryHeader(
+        id="1", operation="start", app=app.name, by="operator", since=0, background=True
+    )
+    await store.begin(ReplaceEntry(header=header, before=app, target=app))
+    await store.close()
+
+    async with in_process_agent(tmp_path, engine_url) as in_process:
+        in_process.used.append(app.name)
+        after = await in_process.until(app.name, progress=None)
+        assert (after["state"], after["message"]) == ("missing", "the start broke off")
+        assert (await in_process.ask("PUT", f"/{app.name}/start")).json["message"] is None
