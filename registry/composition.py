@@ -19,14 +19,12 @@ from httpd.streams.wakeups import Wakeups
 from registry.api.access import permits
 from registry.api.headers import StateHeaders
 from registry.api.nodes import BODY_LIMITS, NodesApi
+from registry.api.prometheus import TargetsApi
 from registry.api.representation import Answers
-from registry.api.roll_call import RollCallApi
-from registry.api.status import Facts, RefusalRecorder, Remembered, StatusApi
-from registry.api.targets import TargetsApi
+from registry.api.status import Facts, RefusalRecorder, Remembered, RollCallApi, StatusApi
 from registry.api.watch import MAX_WATCHERS, Watch
-from registry.callbacks.batches import ChangeBatches
 from registry.callbacks.callbacks import Callbacks
-from registry.callbacks.sender import Parts
+from registry.callbacks.sender import ChangeBatches, Parts
 from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
 from registry.metrics import (
     CallbackMetrics,
@@ -34,21 +32,19 @@ from registry.metrics import (
     RollCallMetrics,
     register_reader_metrics,
 )
-from registry.nodes.audit import AUDITED_KINDS, AuditLog
+from registry.nodes.change_log import FOLLOWED_KINDS, MAX_BYTES, ChangeHistory
+from registry.nodes.changes import AUDITED_KINDS, AuditLog
 from registry.nodes.context import RegistryContext
-from registry.nodes.expected_file import ExpectedFile
-from registry.nodes.heartbeat_history import HeartbeatHistory
-from registry.nodes.history import FOLLOWED_KINDS, MAX_BYTES, ChangeHistory
+from registry.nodes.heartbeat_counts import HeartbeatHistory, RefusedHosts
+from registry.nodes.listing import NodeQueries
 from registry.nodes.nodes import Nodes
-from registry.nodes.queries import NodeQueries
-from registry.nodes.refusals import RefusedHosts
-from registry.nodes.roll_call import RollCalls
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import INDEXED_KINDS, TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.responses.readers import Readers
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
+from registry.roll_call import ExpectedFile, RollCalls
 from registry.store.protocol import as_shared
 from registry.store.reachability import ReachabilityLog
 

@@ -33,11 +33,10 @@ from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
-from registry.nodes.context import NodeRules, RegistryContext
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.events import NodeEvents
-from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.nodes.heartbeat_history import STEP_SECONDS
+from registry.nodes.changes import NodeEvents
+from registry.nodes.context import Clocks, Freshness, NodeRules, RegistryContext
+from registry.nodes.directory import Directory
+from registry.nodes.heartbeat_counts import STEP_SECONDS
 from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock

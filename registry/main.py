@@ -13,7 +13,7 @@ from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 from httpd.standard_streams import open_closed_streams
-from registry import commands, daemon
+from registry import daemon, maintenance
 from registry.errors import StoreOpenError, StoreVersionError
 from registry.settings import RegistryConfiguration
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             configuration = RegistryConfiguration(options.config)
             configuration.validate()
             if options.check:
-                commands.warn(configuration)
+                maintenance.warn(configuration)
                 return 0
             return _run(options, configuration)
     except ConfigError as error:
@@ -56,17 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> int:
     match options.command:
         case "node-key":
-            commands.node_key(configuration, options.host)
+            maintenance.node_key(configuration, options.host)
         case "backup":
-            commands.backup(configuration, options.file)
+            maintenance.backup(configuration, options.file)
         case "restore":
-            commands.restore(configuration, options.file)
+            maintenance.restore(configuration, options.file)
         case "copy":
-            commands.copy(configuration, options.source, options.target)
+            maintenance.copy(configuration, options.source, options.target)
         case "check":
-            commands.check(configuration)
+            maintenance.check(configuration)
         case "delete":
-            return 0 if commands.delete(configuration, options.hosts) else 1
+            return 0 if maintenance.delete(configuration, options.hosts) else 1
         case _:
             status = _serve(configuration)
             exit_without_threads(status)

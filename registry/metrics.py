@@ -10,12 +10,12 @@ from prometheus_client.registry import Collector
 
 from registry.callbacks.callbacks import Callbacks
 from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
-from registry.nodes.directory.events import Change, ChangeKind
+from registry.nodes.changes import Change, ChangeKind
 from registry.nodes.nodes import Nodes
-from registry.nodes.roll_call import MAX_NAMED, STATES, RollCalls
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
+from registry.roll_call import MAX_NAMED, STATES, RollCalls
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)

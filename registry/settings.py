@@ -28,7 +28,7 @@ from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.backends import backend_of
 from registry.callbacks.receiver import Callback
-from registry.nodes.directory.filters import Filters
+from registry.nodes.search import Filters
 from registry.prometheus.targets import TargetOptions
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import StoreBackend

@@ -13,8 +13,8 @@ from httpd.auth import METRICS, SAFE_METHODS, Caller, caller, may_get
 from httpd.clients import certificate_names, client_address
 from httpd.errors import Forbidden
 from registry.derived_keys import derived_key
-from registry.nodes.acceptance.denied import DeniedHosts
-from registry.nodes.directory.events import Source
+from registry.nodes.changes import Source
+from registry.nodes.clones import DeniedHosts
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
 NODE_KEY_VERSION = "rk1"

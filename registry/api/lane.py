@@ -17,8 +17,8 @@ from httpd.errors import BadInput
 from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
 from registry.api.access import may_report, source_of
 from registry.errors import STATUS_BY_ERROR
-from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
-from registry.nodes.directory.directory import body_digest
+from registry.nodes.directory import body_digest
+from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.nodes import Nodes
 
 # Every error with a status: the handler meets it again, and answers.

@@ -33,12 +33,11 @@ from registry.api.queries import (
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers, next_page
 from registry.api.watch import View, Watch
 from registry.errors import StoreUnavailable
-from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
-from registry.nodes.directory.directory import Entry, body_digest
-from registry.nodes.directory.events import Source
-from registry.nodes.directory.listing import Listing
+from registry.nodes.changes import Source
+from registry.nodes.directory import Entry, body_digest
+from registry.nodes.limits import MAX_BYTES_AT_ONCE
+from registry.nodes.listing import Listing, NodeQueries
 from registry.nodes.nodes import Nodes
-from registry.nodes.queries import NodeQueries
 from registry.responses.readers import Expected
 
 BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})

@@ -6,9 +6,9 @@ from multidict import MultiMapping
 
 from clients.message import normalise_hostname
 from httpd.errors import BadInput
-from registry.nodes.directory.filters import Filters
-from registry.nodes.directory.freshness import DUE, FRESH, STAGES
-from registry.nodes.directory.listing import Selection
+from registry.nodes.directory import DUE, FRESH, STAGES
+from registry.nodes.listing import Selection
+from registry.nodes.search import Filters
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
 SELECTION = ("search", "apps_down", "limit", "after", "total")

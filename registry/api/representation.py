@@ -16,7 +16,7 @@ from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
 from registry.responses.readers import NOTHING, Expected, Reader, Readers
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from runtime.turns import Turns
 
 # Larger bodies are sent in pieces, as fast as the client reads.

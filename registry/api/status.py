@@ -1,4 +1,4 @@
-"""GET /status: how the registry is, and what it remembers of the last hours."""
+"""GET /status and GET /roll-call: how the registry is, and which expected hosts report."""
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -11,11 +11,20 @@ from clients.message import HostnameInvalid, normalise_hostname
 from httpd.auth import CALLER, caller
 from httpd.bodies import json_response, query
 from registry.api.access import may_report, request_source
-from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
+from registry.api.queries import PAGE, page
+from registry.api.representation import Answers, next_page
+from registry.nodes.heartbeat_counts import (
+    HeartbeatHistory,
+    HeartbeatSamples,
+    Refusal,
+    RefusedHosts,
+)
+from registry.nodes.listing import NodeQueries
 from registry.nodes.nodes import Nodes
-from registry.nodes.refusals import Refusal, RefusedHosts
-from registry.nodes.roll_call import RollCalls
 from registry.nodes.warm_up import WarmUp
+from registry.responses.readers import Expected
+from registry.responses.slices import TimeSlices
+from registry.roll_call import Answer, RollCalls
 from registry.store.protocol import Member
 
 HEARTBEATS = "/nodes/{hostname}"
@@ -254,3 +263,36 @@ def _hostname(text: str) -> str:
 def _message(response: web.StreamResponse) -> str:
     body = response.body if isinstance(response, web.Response) else None
     return msgspec.json.decode(body, type=_Message).message if isinstance(body, bytes) else ""
+
+
+class RollCallApi:
+    """The handler of /roll-call."""
+
+    def __init__(
+        self, *, calls: RollCalls, queries: NodeQueries, answers: Answers, slices: TimeSlices
+    ) -> None:
+        self._calls = calls
+        self._queries = queries
+        self._answers = answers
+        self._slices = slices
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [web.get("/roll-call", self.call)]
+
+    async def call(self, request: web.Request) -> web.StreamResponse:
+        """Answer 200 with the hosts that are missing, away or unexpected, or a page of them.
+
+        404 if no hosts are expected; 503 until their list and all nodes are known.
+        """
+        after, limit = page(query(request, PAGE))
+        self._calls.require()
+        await self._queries.prepare_read()
+        self._calls.require()
+        expected = Expected(object(), self._calls.expected_bytes)
+        async with self._answers.reading(request, expected=expected) as reader:
+            answer = Answer(after=after, limit=limit)
+            await self._slices.run(self._calls.read(answer))
+            body, next_after = answer.encoded()
+            headers = next_page(request, next_after)
+            return await self._answers.respond_whole(request, reader, body, headers=headers)

@@ -9,13 +9,19 @@ from aiohttp import web
 
 from httpd.streams.events import EventStreams, StreamBroken
 from registry.errors import NotLoaded, StoreUnavailable
-from registry.nodes.directory.directory import Directory, Entry, node_tail
-from registry.nodes.directory.filters import Filters
-from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
-from registry.nodes.queries import NodeQueries
+from registry.nodes.change_log import (
+    MAX_BYTES_AT_ONCE,
+    ChangeHistory,
+    EventKind,
+    PastChange,
+    Position,
+)
+from registry.nodes.directory import Directory, Entry, node_tail
+from registry.nodes.listing import NodeQueries
+from registry.nodes.search import Filters
 from registry.nodes.warm_up import WarmUp
 from registry.responses.encoding import in_pieces
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 
 CHANGES_AT_ONCE = 400
 MAX_ROUNDS = 8

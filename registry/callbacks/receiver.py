@@ -16,7 +16,7 @@ import aiohttp
 from clients.errors import RegistryError
 from clients.http import error_for_exception
 from clients.tls import ClientTls
-from registry.nodes.directory.filters import Filters
+from registry.nodes.search import Filters
 
 SIGNATURE_HEADER = "Rollcall-Signature"
 POST_SECONDS = 10.0

@@ -4,13 +4,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from registry.nodes.acceptance.capacity import Reservation
-from registry.nodes.acceptance.clones import Clones
-from registry.nodes.acceptance.denied import DeniedHosts
-from registry.nodes.acceptance.limits import Limits
+from registry.nodes.changes import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.clones import Clones, DeniedHosts
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory.directory import Entry, only_withdraws
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.directory import Entry, only_withdraws
+from registry.nodes.limits import Limits, Reservation
 from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
 

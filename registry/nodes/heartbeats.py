@@ -18,13 +18,12 @@ from registry.errors import (
     HostnameMismatch,
     StoreUnavailable,
 )
-from registry.nodes.acceptance.capacity import Reservation, TargetCost, target_cost_of
-from registry.nodes.acceptance.clones import Clones
-from registry.nodes.acceptance.limits import Limits
 from registry.nodes.applied import Applied
+from registry.nodes.changes import Source
+from registry.nodes.clones import Clones
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory.directory import AGENT_ID, Entry, encode_document
-from registry.nodes.directory.events import Source
+from registry.nodes.directory import AGENT_ID, Entry, encode_document
+from registry.nodes.limits import Limits, Reservation, TargetCost, target_cost_of
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 

@@ -13,24 +13,21 @@ from registry.errors import (
     StoreFull,
     StoreUnreachable,
 )
-from registry.nodes.acceptance.capacity import Capacity
-from registry.nodes.acceptance.clones import Clones
-from registry.nodes.acceptance.denied import DeniedHosts
-from registry.nodes.acceptance.limits import Limits
+from registry.nodes.ages import Ages, ExpectedHosts
 from registry.nodes.applied import Applied
+from registry.nodes.changes import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.clones import Clones, DeniedHosts
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory.ages import Ages
-from registry.nodes.directory.directory import (
+from registry.nodes.directory import (
     AGENT_ID,
     Entry,
     abbreviated,
     entries_from_rows,
 )
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
-from registry.nodes.directory.expected import ExpectedHosts
 from registry.nodes.heartbeats import Heartbeats
+from registry.nodes.limits import Capacity, Limits
 from registry.nodes.writes import Writes
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from registry.store.protocol import HEALTHY, Member, Row, StoreHealth, as_shared
 
 STORE_STATES: tuple[tuple[type[Exception], str], ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.store.protocol import DoneCallback, Guard, NodeStore, as_shared
 
 MAX_DELETED_AT_ONCE = 200

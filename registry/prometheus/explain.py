@@ -6,7 +6,7 @@ import msgspec
 
 from clients.message import TargetGroup
 from registry.directives import misspelt
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     MAX_REPEATED,
@@ -17,7 +17,7 @@ from registry.prometheus.targets import (
     service_targets,
     targets_by_service,
 )
-from registry.responses.time_slices import Steps
+from registry.responses.slices import Steps
 
 # The reasons of remarks that leave a target out; the others are about labels.
 TARGET_REASONS = frozenset({"host", "port", "foreign"})

@@ -5,17 +5,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.events import Change, ChangeKind
+from registry.nodes.changes import Change, ChangeKind
+from registry.nodes.directory import Directory, Entry
+from registry.prometheus.answers import AnswerLru, Service, ServiceList, TargetFormat, TargetList
 from registry.prometheus.explain import Explanation, explain, explain_all
 from registry.prometheus.offers import Offer, make_offer
 from registry.prometheus.scrapers import Scraper
-from registry.prometheus.services import ServiceList
-from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
-from registry.responses.encoded_runs import DroppedRuns
-from registry.responses.sorted_blocks import SortedBlocks
-from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
+from registry.responses.blocks import DroppedRuns, SortedBlocks
+from registry.responses.slices import SLICE_SECONDS, TimeSlices
 from runtime.share import SharedWork
 
 INDEXED_KINDS = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}

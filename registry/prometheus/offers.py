@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     TOO_LARGE,
@@ -13,8 +13,8 @@ from registry.prometheus.targets import (
     fixed_meta_labels,
     meta_labels,
 )
-from registry.responses.sorted_blocks import Block
-from registry.responses.time_slices import Steps
+from registry.responses.blocks import Block
+from registry.responses.slices import Steps
 
 NO_LABELS = b"{}"
 # Prometheus cannot compare two labels in relabelling, so the registry shows what differs.

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from clients.message import MAX_LABEL
-from registry.nodes.directory.freshness import Clocks
+from registry.nodes.context import Clocks
 
 MAX_SCRAPERS = 200
 MAX_USER_AGENT = 100

@@ -9,7 +9,7 @@ import msgspec
 from clients.message import APP_STATES, Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import SAFE_SCHEME, SCHEME, is_reserved, merge, sanitize
-from registry.responses.time_slices import Steps, finish
+from registry.responses.slices import Steps, finish
 
 PREFIX = "prometheus:"
 TOO_LARGE = "size"

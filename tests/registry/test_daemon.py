@@ -8,8 +8,8 @@ import structlog
 from httpd.process import PeriodicTask
 from registry.daemon import FLUSH_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
-from registry.nodes.directory.directory import body_digest
-from registry.nodes.directory.events import Source
+from registry.nodes.changes import Source
+from registry.nodes.directory import body_digest
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
 

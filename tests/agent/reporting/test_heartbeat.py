@@ -19,7 +19,7 @@ from agent.reporting.heartbeat import (
 )
 from clients.message import MAX_BODY_BYTES, MAX_LABEL, MAX_LABELS, MAX_VALUE, Node
 from registry.prometheus.targets import TargetOptions, targets_by_service
-from registry.responses.time_slices import finish
+from registry.responses.slices import finish
 
 # For each app: of each of its services, how many labels it has, and how long they are.
 SERVICES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60)), max_size=8)

@@ -31,7 +31,7 @@ from registry.api.queries import MAX_FILTERS
 from registry.api.representation import CONFIRMED_AT_ONCE, CONFIRMING_SECONDS
 from registry.api.watch import MAX_WATCHERS
 from registry.errors import STATUS_BY_ERROR, ChangesTooFast, TooManyHeartbeats, TooManyReaders
-from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
+from registry.nodes.limits import MAX_LARGE_BYTES
 from registry.responses import readers
 from runtime.turns import share
 from tests.support.pages import Page

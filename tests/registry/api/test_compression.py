@@ -17,7 +17,7 @@ from registry.api.representation import Answers
 from registry.responses.compression import STEP_BYTES, Compression
 from registry.responses.encoding import LargeBody, WholeBody
 from registry.responses.readers import READER_BYTES, Readers
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from tests.support.registry.fake_servers import one_handler_app
 from tests.support.registry.in_process import READER, InProcessRegistry
 

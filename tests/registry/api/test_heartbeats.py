@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.errors import NodeTooLarge, StoreFull, StoreUnavailable, StoreUnreachable
-from registry.nodes.directory.events import ChangeKind
+from registry.nodes.changes import ChangeKind
 from tests.support.registry.in_process import (
     OPS,
     WALL,

@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from registry.nodes.directory.listing import MAX_EXAMINED
+from registry.nodes.listing import MAX_EXAMINED
 from registry.store.protocol import Row
 from tests.support.registry.in_process import WALL, InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore

@@ -11,8 +11,8 @@ from config.registry import NodesSettings
 from httpd.pages.files import Pages
 from registry.api.status import Status
 from registry.metrics import ALTERED, LEFT_OUT
+from registry.prometheus.answers import ServiceSummary
 from registry.prometheus.explain import Explanation
-from registry.prometheus.services import ServiceSummary
 from tests.support.httpd.swagger import (
     check_document,
     check_value,

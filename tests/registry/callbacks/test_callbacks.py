@@ -9,7 +9,7 @@ import pytest
 from config.registry import NodesSettings
 from registry.callbacks.receiver import Callback
 from registry.errors import StoreFull, StoreUnavailable
-from registry.nodes.directory.filters import Filters
+from registry.nodes.search import Filters
 from tests.support.registry.callback_receiver import CallbackReceiver, callback_receiver
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore

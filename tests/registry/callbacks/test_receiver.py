@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from registry.callbacks.receiver import Callback, PostFailed, Receiver, signature
-from registry.nodes.directory.filters import Filters
+from registry.nodes.search import Filters
 from tests.support.certificates import Authority, self_signed
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, HttpServer

@@ -11,13 +11,12 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from registry.callbacks.batches import MAX_CHANGES, ChangeBatches
 from registry.callbacks.receiver import Callback, PostFailed, Receiver
-from registry.callbacks.sender import CallbackSender, Parts, Progress
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
-from registry.nodes.directory.filters import Filters
-from registry.nodes.history import ChangeHistory
+from registry.callbacks.sender import MAX_CHANGES, CallbackSender, ChangeBatches, Parts, Progress
+from registry.nodes.change_log import ChangeHistory
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.directory import Entry
+from registry.nodes.search import Filters
 from registry.store.protocol import Row
 from runtime.pauses import Backoff
 from tests.support.machine.clocks import in_virtual_time

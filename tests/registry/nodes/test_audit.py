@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.nodes.audit import MAX_SINGLE_LINES, AuditLog
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import Change, ChangeKind, Source
+from registry.nodes.changes import MAX_SINGLE_LINES, AuditLog, Change, ChangeKind, Source
+from registry.nodes.directory import Entry
 from registry.store.protocol import Row
 from tests.support.httpd.log_lines import LogLines
 from tests.support.machine.clocks import in_virtual_time

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 from registry.errors import StoreUnavailable
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.nodes.writes import MAX_TOUCHED_AT_ONCE, Writes
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.memory_store import MemoryStore

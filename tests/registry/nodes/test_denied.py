@@ -10,7 +10,7 @@ import pytest
 
 from config.registry import NodesSettings, RegistryKey
 from registry.errors import StoreUnreachable
-from registry.nodes.acceptance.denied import DeniedHosts
+from registry.nodes.clones import DeniedHosts
 from registry.store.protocol import HeardBefore, Member, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,

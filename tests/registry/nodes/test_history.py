@@ -2,14 +2,14 @@
 
 import pytest
 
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
-from registry.nodes.history import (
+from registry.nodes.change_log import (
     BYTES_PER_CHANGE,
     DROPPED_AT_ONCE,
     ChangeHistory,
     Position,
 )
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.directory import Entry
 from registry.store.protocol import Row, StorePosition
 
 

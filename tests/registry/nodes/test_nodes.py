@@ -11,9 +11,9 @@ from clients.message import Heartbeat
 from registry.api.access import NodeKeys
 from registry.composition import RegistryComponents
 from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
-from registry.nodes.directory.events import Source
-from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.responses.time_slices import TimeSlices
+from registry.nodes.changes import Source
+from registry.nodes.context import Clocks, Freshness
+from registry.responses.slices import TimeSlices
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import (

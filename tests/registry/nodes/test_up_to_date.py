@@ -8,7 +8,7 @@ import pytest
 from config.registry import NodesSettings
 from registry.callbacks.receiver import Callback
 from registry.errors import StoreFull, StoreUnreachable
-from registry.nodes.directory.filters import Filters
+from registry.nodes.search import Filters
 from registry.store.protocol import Row
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry, in_process_registry
 from tests.support.waiting import async_until

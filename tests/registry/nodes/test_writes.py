@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from registry.errors import StoreUnavailable
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 from tests.support.machine.clocks import ManualClock

@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clients.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.directory import Directory
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.targets import TargetOptions
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from tests.support.registry import in_process as running
 from tests.support.registry.indexed_nodes import PLAIN, IndexedNodes, entry_of, joined
 

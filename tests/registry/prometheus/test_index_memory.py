@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from registry.prometheus.answers import AnswerLru, Service
 from registry.prometheus.offers import Offer
-from registry.prometheus.target_list import AnswerLru, Service
 from tests.support.registry.encoded_runs import run_of
 from tests.support.registry.indexed_nodes import PLAIN, IndexedNodes, joined
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from clients.message import Heartbeat
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.directory import Directory
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.targets import TargetOptions
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from tests.support.machine.processor import slowdown
 from tests.support.registry.indexed_nodes import PLAIN, IndexedNodes, entry_of
 from tests.support.run.release import some_of

@@ -10,7 +10,7 @@ from clients.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_target
 from registry.prometheus.label_names import sanitize
 from registry.prometheus.targets import TargetOptions, meta_labels, targets_by_service
-from registry.responses.time_slices import finish
+from registry.responses.slices import finish
 from tests.support.registry.http_sd import LEGACY_NAME, usable
 
 

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from registry.errors import TooManyReaders
-from registry.nodes.directory.filters import Filters
-from registry.nodes.directory.listing import Selection
+from registry.nodes.listing import Selection
+from registry.nodes.search import Filters
 from registry.responses.encoding import Pinned, WholeBody
 from registry.responses.readers import (
     PATIENCE_SECONDS,

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from registry.responses.encoded_runs import EncodedRun
-from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
+from registry.responses.blocks import Block, BlockItem, EncodedRun, SortedBlocks
 from tests.support.registry.encoded_runs import run_of
 
 MAX_ITEMS = 4

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
+from registry.responses.slices import SLICE_SECONDS, TimeSlices
 from registry.store.protocol import Row
 from runtime.share import SharedWork
 from runtime.turns import WORKING_FOR

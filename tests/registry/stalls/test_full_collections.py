@@ -9,7 +9,7 @@ import pytest
 
 from clients.message import Heartbeat
 from registry.daemon import NODES_PER_FREEZE
-from registry.nodes.directory.directory import Entry, entries_from_rows
+from registry.nodes.directory import Entry, entries_from_rows
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.load.large_nodes import SOURCE

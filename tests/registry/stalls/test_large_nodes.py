@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.nodes.acceptance.capacity import target_cost_of
-from registry.nodes.directory.directory import body_digest
+from registry.nodes.directory import body_digest
+from registry.nodes.limits import target_cost_of
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry

@@ -13,13 +13,13 @@ import pytest
 import structlog
 import yaml
 
-from registry.callbacks.batches import MAX_BYTES, ChangeBatches
+from registry.callbacks.sender import MAX_BYTES, ChangeBatches
 from registry.daemon import Reloader
 from registry.errors import StoreUnavailable
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
-from registry.nodes.directory.filters import Filters
-from registry.nodes.history import ChangeHistory, Position
-from registry.prometheus.target_list import TARGET_FORMATS
+from registry.nodes.change_log import ChangeHistory, Position
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.search import Filters
+from registry.prometheus.answers import TARGET_FORMATS
 from registry.settings import RegistryConfiguration
 from tests.support.registry.in_process import KEYS, NODE_SECRET, OPS, InProcessRegistry
 from tests.support.registry.load.large_fleet import MeasuredLoop

@@ -13,8 +13,8 @@ import structlog
 from httpd.metrics import new_metrics
 from registry.composition import RegistryComponents
 from registry.daemon import IndexRefresher
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.freshness import Freshness
+from registry.nodes.context import Freshness
+from registry.nodes.directory import Entry
 from registry.store.sqlite.store import SqliteStore
 from tests.support.registry.in_process import ManualClocks, components_on
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows

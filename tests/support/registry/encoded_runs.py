@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from registry.responses.encoded_runs import DroppedRuns, EncodedRun, RunEncoder
+from registry.responses.blocks import DroppedRuns, EncodedRun, RunEncoder
 
 
 def run_of(values: Sequence[bytes], dropped: DroppedRuns | None = None) -> EncodedRun:

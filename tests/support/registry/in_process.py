@@ -28,12 +28,10 @@ from registry.composition import (
     build_application,
     build_components,
 )
-from registry.nodes.audit import AUDITED_KINDS
-from registry.nodes.context import NodeRules, RegistryContext
-from registry.nodes.directory.directory import Directory
-from registry.nodes.directory.events import Change, NodeEvents, Source
-from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.nodes.history import MAX_BYTES
+from registry.nodes.change_log import MAX_BYTES
+from registry.nodes.changes import AUDITED_KINDS, Change, NodeEvents, Source
+from registry.nodes.context import Clocks, Freshness, NodeRules, RegistryContext
+from registry.nodes.directory import Directory
 from registry.prometheus.targets import TargetOptions
 from registry.store.protocol import NodeStore
 from tests.support.registry.stores.memory_store import MemoryStore

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from clients.message import Heartbeat
-from registry.nodes.directory.directory import Directory, Entry, encode_document
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.directory import Directory, Entry, encode_document
+from registry.prometheus.answers import TargetFormat, TargetList
 from registry.prometheus.index import TargetIndex
-from registry.prometheus.target_list import TargetFormat, TargetList
 from registry.prometheus.targets import TargetOptions
-from registry.responses.time_slices import TimeSlices
+from registry.responses.slices import TimeSlices
 from registry.store.protocol import Row
 
 PLAIN = ("prometheus:node",)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from httpd.server.tls import ServerTls, TlsFiles
 from registry.api.access import NodeKeys
-from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.freshness import FRESH, STALE
+from registry.nodes.directory import FRESH, STALE, Directory, Entry
 from tests.support.certificates import Authority
 from tests.support.registry.in_process import NODE_SECRET
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, Change, ChangeKind
 from tests.support.registry.in_process import InProcessRegistry
 from tests.support.registry.load.watcher import Watcher, without_time
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from registry.nodes.queries import MAX_NODES_AT_ONCE
+from registry.nodes.listing import MAX_NODES_AT_ONCE
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.watcher import Watcher
 from tests.support.registry.watching import watching

@@ -9,8 +9,7 @@ from config import VERSION
 from config.registry import NodesSettings
 from registry.api.access import NodeKeys
 from registry.errors import StoreFull, StoreUnavailable, StoreUnreachable
-from registry.nodes.heartbeat_history import STEP_SECONDS, STEPS
-from registry.nodes.refusals import MAX_HOSTS
+from registry.nodes.heartbeat_counts import MAX_HOSTS, STEP_SECONDS, STEPS
 from registry.store.protocol import Member
 from tests.support.registry.in_process import (
     NODE_SECRET,

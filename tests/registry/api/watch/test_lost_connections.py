@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from registry.nodes.directory.freshness import STALE
+from registry.nodes.directory import STALE
 from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import rows

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import CapacityReached
-from registry.nodes.acceptance.capacity import MIB, Capacity
+from registry.nodes.limits import MIB, Capacity
 from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,

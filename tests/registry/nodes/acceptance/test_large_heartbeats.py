@@ -4,8 +4,7 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import StoreUnreachable
-from registry.nodes.acceptance.capacity import Capacity
-from registry.nodes.acceptance.limits import Limits, RateLimit
+from registry.nodes.limits import Capacity, Limits, RateLimit
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import in_process_registry
 

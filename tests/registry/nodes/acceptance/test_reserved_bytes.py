@@ -6,7 +6,7 @@ import pytest
 
 from clients.message import MAX_BODY_BYTES
 from registry.errors import StoreUnavailable
-from registry.nodes.acceptance.limits import MAX_LARGE_BYTES
+from registry.nodes.limits import MAX_LARGE_BYTES
 from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_nodes import SHAPES, SOURCE, USUAL, accept, body_of, forget

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Self
 
-from registry.nodes.directory.age_order import AgeOrder
+from registry.nodes.directory import AgeOrder
 
 
 @dataclass

@@ -5,8 +5,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.freshness import STALE
+from registry.nodes.directory import STALE, Directory, Entry
 from registry.store.protocol import Row
 
 # Whether they tell of apps that are down.

@@ -7,8 +7,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from registry.errors import StoreUnavailable
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
+from registry.nodes.changes import REGISTRY, Change, ChangeKind, NodeEvents, Source
+from registry.nodes.directory import Entry
 from registry.store.protocol import Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore

@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clients.message import Heartbeat, Node
-from registry.nodes.directory.directory import Entry, encode_document
-from registry.nodes.directory.filters import Filters
+from registry.nodes.directory import Entry, encode_document
+from registry.nodes.search import Filters
 from registry.store.protocol import Row
 
 # Texts that look like parts of an encoded node.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreFull
-from registry.nodes.directory.events import REGISTRY
+from registry.nodes.changes import REGISTRY
 from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     InProcessRegistry,

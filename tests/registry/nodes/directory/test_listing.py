@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from registry.nodes.directory.directory import MAX_KEPT_BYTES, Directory, Entry
-from registry.nodes.directory.filters import Filters
-from registry.nodes.directory.listing import Listing, Selection
+from registry.nodes.directory import MAX_KEPT_BYTES, Directory, Entry
+from registry.nodes.listing import Listing, Selection
+from registry.nodes.search import Filters
 from registry.store.protocol import Row
 
 NODES = 1000

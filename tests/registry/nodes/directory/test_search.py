@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.message import Heartbeat
-from registry.nodes.directory.directory import Directory, Entry, encode_document
-from registry.nodes.directory.filters import Filters
-from registry.nodes.directory.listing import Listing, Selection
-from registry.nodes.directory.search import MAX_KEPT_CHARACTERS, prepare
-from registry.responses.sorted_blocks import Block
+from registry.nodes.directory import Directory, Entry, encode_document
+from registry.nodes.listing import Listing, Selection
+from registry.nodes.search import MAX_KEPT_CHARACTERS, Filters, prepare
+from registry.responses.blocks import Block
 from registry.store.protocol import Row
 
 # What the JSON around texts is made of, what is escaped in it, and letters with several cases.

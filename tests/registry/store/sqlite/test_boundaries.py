@@ -14,8 +14,8 @@ import structlog
 from clients.message import Heartbeat
 from httpd.metrics import new_metrics
 from registry.errors import StoreUnavailable
-from registry.nodes.directory.events import Source
-from registry.nodes.directory.freshness import Freshness
+from registry.nodes.changes import Source
+from registry.nodes.context import Freshness
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore

@@ -8,9 +8,9 @@ import msgspec
 
 from clients.message import MAX_BODY_BYTES, Heartbeat
 from registry.errors import NodeNotFound
-from registry.nodes.acceptance.limits import MAX_BYTES_AT_ONCE
-from registry.nodes.directory.directory import body_digest
-from registry.nodes.directory.events import Source
+from registry.nodes.changes import Source
+from registry.nodes.directory import body_digest
+from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.nodes import Nodes
 from tests.support.registry.in_process import InProcessRegistry
 

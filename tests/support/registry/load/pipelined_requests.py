@@ -2,7 +2,7 @@
 
 import json
 
-from registry.api.targets import SCRAPER as REFRESH
+from registry.api.prometheus import SCRAPER as REFRESH
 from tests.support.registry.in_process import OPS, SCRAPER, WEB_HOSTS
 
 # What ends it: one more response, and then the end of the connection.

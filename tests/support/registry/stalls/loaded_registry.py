@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from clients.message import Heartbeat
 from registry.daemon import IndexRefresher
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import Source
-from registry.prometheus.target_list import MAX_CACHED_BYTES
+from registry.nodes.changes import Source
+from registry.nodes.directory import Entry
+from registry.prometheus.answers import MAX_CACHED_BYTES
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.stores.memory_store import MemoryStore

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from registry.nodes.directory.directory import Entry
+from registry.nodes.directory import Entry
 from registry.nodes.writes import Writes
 from registry.store.clock import AgeClock
 from registry.store.nats.connection.api import JetStreamApi

@@ -12,12 +12,12 @@ from httpd.errors import BadInput
 from registry.api.access import request_source
 from registry.api.queries import single
 from registry.api.representation import Answers
-from registry.nodes.directory.directory import Entry
-from registry.nodes.queries import NodeQueries
+from registry.nodes.directory import Entry
+from registry.nodes.listing import NodeQueries
 from registry.nodes.warm_up import WarmUp
+from registry.prometheus.answers import TargetFormat
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
-from registry.prometheus.target_list import TargetFormat
 from registry.prometheus.targets import MAX_REPEATED
 from registry.responses.readers import Expected
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from registry.nodes.directory.directory import labels_start
-from registry.nodes.directory.events import Change, ChangeKind
+from registry.nodes.changes import Change, ChangeKind
+from registry.nodes.directory import labels_start
 from registry.store.protocol import StorePosition
 
 MAX_BYTES = 32 * 1024 * 1024

@@ -1,13 +1,50 @@
-"""Decides which of two hosts with the same hostname is accepted."""
+"""Which hosts are rejected: those that are denied, and those with the hostname of another."""
 
-from collections.abc import Callable
-from hashlib import blake2b
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from hashlib import blake2b, sha256
 
 from clients.message import Heartbeat
 from registry.errors import CloneRefused
-from registry.nodes.directory.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
-from registry.nodes.directory.events import Source
-from registry.nodes.directory.freshness import Freshness
+from registry.nodes.changes import Source
+from registry.nodes.context import Freshness
+from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
+
+DIGEST_CHARACTERS = 16
+
+
+class DeniedHosts:
+    """Hostnames and patterns of hostnames that are denied; they can be replaced.
+
+    ``digest`` is the same for each registry with the same list, and empty for an empty one.
+    """
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self.replace(patterns)
+
+    def replace(self, patterns: Iterable[str]) -> None:
+        """Deny these hosts instead."""
+        self.patterns = _normalised(patterns)
+        self.digest = _list_digest(self.patterns) if self.patterns else ""
+        self._match = re.compile("|".join(map(translate, self.patterns))).match
+
+    def would_change(self, patterns: Iterable[str]) -> bool:
+        """Return whether these deny other hosts."""
+        return _normalised(patterns) != self.patterns
+
+    def __contains__(self, hostname: str) -> bool:
+        """Return whether a hostname, which is normalised already, is denied."""
+        return bool(self.patterns) and self._match(hostname) is not None
+
+
+def _normalised(patterns: Iterable[str]) -> list[str]:
+    return sorted({pattern.lower().removesuffix(".") for pattern in patterns})
+
+
+def _list_digest(patterns: Iterable[str]) -> str:
+    return sha256("\n".join(patterns).encode()).hexdigest()[:DIGEST_CHARACTERS]
+
 
 # Enough to recognise each of several clones that restart in turn.
 MAX_REPLACED = 8

@@ -1,1 +1,0 @@
-"""Which heartbeats are accepted."""

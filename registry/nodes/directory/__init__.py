@@ -1,1 +1,0 @@
-"""All nodes in memory: sorted, listed, filtered; who is fresh; the stream of changes."""
