@@ -1,8 +1,8 @@
-"""Callers that ask for the same value at the same time share one."""
+"""One answer for all callers who ask the same at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from runtime.turns import WORKING_FOR
 
@@ -10,48 +10,77 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Work(NamedTuple, Generic[V]):
-    """A value that is being made, or is next, and the names of the keys that wait for it."""
+class _Call(Generic[V]):
+    """A call, how many callers wait for it, and the names of their keys."""
 
     task: asyncio.Task[V]
-    waiting: set[str]
+
+    def __init__(self) -> None:
+        self.callers = 0
+        self.keys = set[str]()
+        self._turn = asyncio.Lock()
+
+    async def answer(self) -> V:
+        """Return the answer once it is this caller's turn: one in each round of the event loop.
+
+        If hundreds of callers continued in one round, everything else would wait until all of them
+        have made their responses.
+        """
+        answer = await asyncio.shield(self.task)
+        if self.callers > 1:
+            async with self._turn:
+                await asyncio.sleep(0)
+        return answer
 
 
-class SharedWork(Generic[K, V]):
-    """Makes values by key. Callers that ask while a value is being made share the next one.
+class SingleFlight(Generic[K, V]):
+    """Shares calls by key: of each key, one call runs, and at most one is next.
 
-    So no value is older than the request for it, and at most one value for each key is being made
-    at any time. Work goes on for all that wait for it: a caller does not wait for the turns of
-    another one that asked before.
+    No answer is older than its question: a caller joins only a call that has not begun. One that
+    runs may have been answered before a change that the caller has made since.
     """
 
     def __init__(self) -> None:
-        self._next: dict[K, _Work[V]] = {}
-        self._running: dict[K, _Work[V]] = {}
+        self._next: dict[K, _Call[V]] = {}
+        self._running: dict[K, _Call[V]] = {}
 
-    async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return a value that `make` began to make after this call."""
-        work = self._next.get(key)
-        if work is None:
-            waiting = set[str]()
-            task = asyncio.create_task(self._make(key, make, waiting))
-            task.add_done_callback(_retrieve_exception)
-            work = self._next[key] = _Work(task, waiting)
-        for awaited in (work, self._running.get(key)):
+    async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """Return the answer of ``ask``, or that of another caller's, which began after this call.
+
+        It works for all who wait for it, and is cancelled when nobody does. A time limit belongs
+        into ``ask``, which may begin long after its caller came.
+        """
+        call = self._next.get(key)
+        if call is None:
+            call = self._next[key] = _Call()
+            call.task = asyncio.create_task(self._run(key, call, ask))
+            call.task.add_done_callback(_retrieve_exception)
+        for awaited in (call, self._running.get(key)):
             if awaited is not None:
-                awaited.waiting.update(WORKING_FOR.get())
-        return await asyncio.shield(work.task)
+                awaited.keys.update(WORKING_FOR.get())
+        call.callers += 1
+        try:
+            return await call.answer()
+        finally:
+            call.callers -= 1
+            if not call.callers:
+                self._end(key, call)
 
-    async def _make(self, key: K, make: Callable[[], Awaitable[V]], waiting: set[str]) -> V:
-        WORKING_FOR.set(waiting)
+    async def _run(self, key: K, call: _Call[V], ask: Callable[[], Awaitable[V]]) -> V:
+        WORKING_FOR.set(call.keys)
         if key in self._running:
             await asyncio.wait([self._running[key].task])
-        work = self._running[key] = self._next.pop(key)
+        self._running[key] = self._next.pop(key)
         try:
-            return await make()
+            return await ask()
         finally:
-            if self._running.get(key) is work:
+            if self._running.get(key) is call:
                 del self._running[key]
+
+    def _end(self, key: K, call: _Call[V]) -> None:
+        call.task.cancel()  # nothing happens if it is done
+        if self._next.get(key) is call:
+            del self._next[key]
 
 
 def _retrieve_exception(task: asyncio.Task[V]) -> None:

@@ -20,10 +20,10 @@ from agent.api.events import EventsApi, shown_event
 from agent.api.streams import LogStreams
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import without_arguments
-from agent.engine.api.single_flight import SingleFlight
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.bodies import BodyLimits
+from runtime.share import SingleFlight
 
 # The body of this request is used as it arrives.
 BODY_LIMITS = BodyLimits({("PUT", f"{requests.APPS_PATH}/{{name}}/data"): None})
@@ -49,7 +49,7 @@ class AppsApi:
         self._data = DataTransfers(apps, idle_seconds=upload_idle_seconds)
         self._changes = ChangesApi(apps=apps, data=self._data)
         self._events = EventsApi(apps.feed, log, max_connections=max_connections)
-        self._reads = SingleFlight()
+        self._reads = SingleFlight[str, bytes]()
 
     def routes(self) -> list[web.RouteDef]:
         """Return all routes."""
@@ -102,7 +102,7 @@ class AppsApi:
         however many they are, and no change waits for the engine behind them.
         """
         shown = (requests.may_write(client), client.apps, what)
-        return bodies.encoded_json_response(await self._reads.share(repr(shown), encoded))
+        return bodies.encoded_json_response(await self._reads.get(repr(shown), encoded))
 
     async def history(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/history with 200 and a list of revisions, the newest first."""

@@ -15,7 +15,7 @@ from registry.nodes.search import Filters, TextSearch, prepare
 from registry.responses.blocks import DIGEST_BYTES, Block
 from registry.responses.encoding import Pinned, array_parts, in_pieces
 from registry.responses.slices import TimeSlices
-from runtime.share import SharedWork
+from runtime.share import SingleFlight
 
 # A reference to the encoded node, and its `last_update`.
 NODE_BYTES = 16
@@ -304,7 +304,7 @@ class NodeQueries:
         self._slices = slices
         _, self._monotonic, self._steady = context.clocks
         self._searching_until = math.inf
-        self._listings = SharedWork[Selection, Listing]()
+        self._listings = SingleFlight[Selection, Listing]()
 
     def seconds_since(self, entry: Entry) -> float:
         """Return how long ago a node was last seen, with the time for which the store is away.

@@ -14,7 +14,7 @@ from registry.prometheus.scrapers import Scraper
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
 from registry.responses.blocks import DroppedRuns, SortedBlocks
 from registry.responses.slices import SLICE_SECONDS, TimeSlices
-from runtime.share import SharedWork
+from runtime.share import SingleFlight
 
 INDEXED_KINDS = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
 MAX_BLOCK_SERVICES = 128
@@ -47,8 +47,8 @@ class TargetIndex:
         self._refreshed = 0  # how many nodes were read since the start
         self._lru = AnswerLru()
         self._dropped_runs = DroppedRuns()
-        self._answers = SharedWork[tuple[Service, TargetFormat], TargetList]()
-        self._service_lists = SharedWork[None, ServiceList]()
+        self._answers = SingleFlight[tuple[Service, TargetFormat], TargetList]()
+        self._service_lists = SingleFlight[None, ServiceList]()
         self.remarks: Counter[str] = Counter()
 
     def __len__(self) -> int:

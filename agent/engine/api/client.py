@@ -5,14 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 
 from agent.engine.api.responses import Version
-from agent.engine.api.single_flight import SingleFlight
 from agent.engine.api.translation import (
     BROKEN,
     LATE,
@@ -30,6 +29,7 @@ from agent.engine.errors import (
     EngineUnavailable,
     ObjectNotFound,
 )
+from runtime.share import SingleFlight
 
 T = TypeVar("T")
 OLDEST = (1, 41)  # Docker Engine 20.10
@@ -60,7 +60,7 @@ class EngineClient:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._api_version: str | None = None
-        self._flights = SingleFlight()
+        self._flights = SingleFlight[str, Any]()
 
     async def api_version(self) -> str:
         """Return the version of the API to use; the engine is asked if it is not known.
@@ -71,7 +71,7 @@ class EngineClient:
 
         """
         if self._api_version is None:
-            self._api_version = await self._flights.share("/version", self._negotiated)
+            self._api_version = await self._flights.get("/version", self._negotiated)
         return self._api_version
 
     async def _negotiated(self) -> str:
@@ -117,7 +117,8 @@ class EngineClient:
             with well_formed():
                 return read(body)
 
-        return await self._flights.share(f"{limit:g} {target}", ask)
+        answer: T = await self._flights.get(f"{limit:g} {target}", ask)
+        return answer
 
     async def wait_for_turn(self, places: asyncio.Semaphore) -> None:
         """Wait for one of the places, which the caller has to release; ping the engine meanwhile.

@@ -7,7 +7,7 @@ import pytest
 
 from registry.responses.slices import SLICE_SECONDS, TimeSlices
 from registry.store.protocol import Row
-from runtime.share import SharedWork
+from runtime.share import SingleFlight
 from runtime.turns import WORKING_FOR
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import READER, SCRAPER, in_process_registry
@@ -53,7 +53,7 @@ async def test_many_requests_with_one_key_hold_up_another_key_as_one_does() -> N
 
 
 async def test_a_key_that_shares_work_does_not_wait_for_the_other_work_of_its_first_key() -> None:
-    slices, shared = Slices(), SharedWork[str, None]()
+    slices, shared = Slices(), SingleFlight[str, None]()
 
     async def ask(key: str) -> None:
         WORKING_FOR.set({key})
