@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.pauses import Backoff
+from runtime.pauses import Backoff, Pauses
+from tests.support.machine.clocks import ManualClock
 
 
 @pytest.mark.slow
@@ -45,3 +46,21 @@ def test_what_the_registry_asks_for_is_heeded_with_jitter_on_top() -> None:
 
     assert all(7 <= pause <= 8 for pause in pauses)
     assert len(set(pauses)) == 50
+
+
+def test_what_fails_again_and_again_is_tried_after_pauses_that_double_to_a_bound() -> None:
+    clock, found = ManualClock(), list[float]()
+    pauses = Pauses(1, 60, monotonic=clock)
+
+    assert pauses.is_due("a")
+    for _ in range(8):
+        found.append(pauses.delay("a"))
+        assert not pauses.is_due("a")
+        assert pauses.seconds_to_next({"a"}, 1000) == found[-1]
+        clock.now += found[-1]
+        assert pauses.is_due("a")
+
+    assert found == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pauses.seconds_to_next({"b"}, 50) == 50
+    pauses.keep({"b"})
+    assert pauses.delay("a") == 1

@@ -1,5 +1,6 @@
 """Keeping apps as they are wanted: up and healthy, or down, with the password that was set."""
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,18 +14,85 @@ from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.upkeep.inspector import Inspector
 from agent.apps.upkeep.reconciler import ContainerObserver
-from agent.apps.upkeep.restart_schedule import RestartSchedule
 from agent.engine.errors import EngineError, EngineRefused
 from agent.engine.models import Container, EngineRun
 from agent.journal import OperationKind
 from agent.model import App, Down
+from runtime.pauses import Pauses
 
 AGENT = Requester(name="agent", wait_seconds=0, actor="agent")
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 300.0
+# After an app was up for this long, and for as long as its last pause, the pauses begin anew.
+WELL_SECONDS = 10.0
 # A host that shuts down stops its containers, too; its engine ends soon after.
 ENGINE_GOES_ON_SECONDS = 10.0
 # On a full disk the engine stores no restart policy. It starts a stopped app at its own start then.
 LONGEST_AUTOSTART_PAUSE_SECONDS = 4.0
 Containers = Mapping[str, Container]
+
+
+class RestartSchedule:
+    """When to start each app again: after 1 s, then after a pause that doubles up to 5 min.
+
+    ``longest`` is the longest pause in seconds.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, *, longest: float = MAX_PAUSE_SECONDS
+    ) -> None:
+        self._monotonic = monotonic
+        self._pauses = Pauses(FIRST_PAUSE_SECONDS, longest, monotonic=monotonic)
+        self._well_since: dict[str, float] = {}
+        self._waiting = set[str]()
+
+    def is_due(self, name: str) -> bool:
+        """Record that an app is down; return whether its start is due. If not, it waits."""
+        self._forget_if_over(name)
+        if self._well_since.pop(name, None) is not None:
+            self._pauses.postpone(name, self._pauses.last(name))
+        elif not self._pauses.last(name):
+            self._pauses.delay(name)
+        is_due = self._pauses.is_due(name)
+        if not is_due:
+            self._waiting.add(name)
+        return is_due
+
+    def attempted(self, name: str) -> None:
+        """Record that an app is started now, so that the next time comes after a longer pause."""
+        self._pauses.delay(name)
+
+    def is_repeated(self, name: str) -> bool:
+        """Return whether an app that is down was started before, and did not stay up."""
+        return self._pauses.last(name) > FIRST_PAUSE_SECONDS
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Check an app again after the given seconds."""
+        self._pauses.postpone(name, seconds)
+        self._waiting.add(name)
+
+    def well(self, name: str) -> None:
+        """Record that an app is up."""
+        if self._pauses.last(name):
+            self._well_since.setdefault(name, self._monotonic())
+            self._forget_if_over(name)
+
+    def _forget_if_over(self, name: str) -> None:
+        since = self._well_since.get(name)
+        needed = max(WELL_SECONDS, self._pauses.last(name))
+        if since is not None and self._monotonic() - since >= needed:
+            del self._well_since[name]
+            self._pauses.forget(name)
+
+    def begin(self, names: Collection[str]) -> None:
+        """Begin to look at these apps: forget all others, and which of these wait."""
+        self._pauses.keep(names)
+        self._well_since = {each: at for each, at in self._well_since.items() if each in names}
+        self._waiting = set()
+
+    def seconds_to_next(self, most: float) -> float:
+        """Return the seconds until a start that waits is due, at most ``most``."""
+        return self._pauses.seconds_to_next(self._waiting - self._well_since.keys(), most)
 
 
 class Keeper(ContainerObserver):

@@ -1,7 +1,6 @@
 """Makes apps, journal and containers consistent, each time that the engine is found."""
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from agent.apps.upkeep.adoption import Adoption, in_order
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, ContainerEvent
 from agent.journal import JournalEntry
+from runtime.pauses import Pauses
 
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
@@ -54,39 +54,6 @@ class ContainerObserver(ABC):
         return
 
 
-class RetrySchedule:
-    """When to try each entry of the journal again: after 1 s at first, doubling to 60 s."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._next: dict[str, tuple[float, float]] = {}
-
-    def begin(self, entry_id: str) -> bool:
-        """Record an attempt; return whether there was one before."""
-        repeated = entry_id in self._next
-        _, pause = self._next.get(entry_id, (0.0, FIRST_RETRY_SECONDS))
-        self._next[entry_id] = (self._monotonic() + pause, min(2 * pause, MAX_RETRY_SECONDS))
-        return repeated
-
-    def is_due(self, entry_id: str) -> bool:
-        """Return whether it was never tried, or its next attempt is due."""
-        return entry_id not in self._next or self._next[entry_id][0] <= self._monotonic()
-
-    def seconds_to_next(self, entry_ids: Collection[str], most: float) -> float:
-        """Return the seconds to the next attempt at one of these, ``most`` at most."""
-        now = self._monotonic()
-        waits = [at - now for entry_id, (at, _) in self._next.items() if entry_id in entry_ids]
-        return max(0.0, min([most, *waits]))
-
-    def keep(self, entry_ids: Collection[str]) -> None:
-        """Forget all others: they are recovered."""
-        self._next = {each: self._next[each] for each in self._next if each in entry_ids}
-
-    def make_all_due(self) -> None:
-        """Make all due at once: the attempts failed because the engine was away."""
-        self._next = {each: (0.0, pause) for each, (_, pause) in self._next.items()}
-
-
 class JournalRecovery:
     """Recovers the operations that broke off, side by side.
 
@@ -97,7 +64,7 @@ class JournalRecovery:
     def __init__(self, host: Host, runner: OperationRunner) -> None:
         self._host = host
         self._runner = runner
-        self.schedule = RetrySchedule()
+        self.pauses = Pauses(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
         self._turns = asyncio.Semaphore(MAX_RECOVERIES)
         self._recoveries: dict[str, asyncio.Task[None]] = {}
         self.on_end: Callable[[], None] = lambda: None
@@ -114,11 +81,11 @@ class JournalRecovery:
 
     def is_due(self) -> bool:
         """Return whether the recovery of an operation is due."""
-        return any(self.schedule.is_due(entry.id) for entry in self._unfinished())
+        return any(self.pauses.is_due(entry.id) for entry in self._unfinished())
 
     def seconds_to_next(self, most: float) -> float:
         """Return the seconds until the next recovery is due, at most ``most``."""
-        return self.schedule.seconds_to_next({entry.id for entry in self._unfinished()}, most)
+        return self.pauses.seconds_to_next({entry.id for entry in self._unfinished()}, most)
 
     async def recover(self) -> bool:
         """Recover each operation that is due. One that fails stays in the journal.
@@ -129,11 +96,11 @@ class JournalRecovery:
         if not self.is_due():
             return False
         await self.sweep_data()  # a deletion would find the data in use
-        due = [entry for entry in self._unfinished() if self.schedule.is_due(entry.id)]
+        due = [entry for entry in self._unfinished() if self.pauses.is_due(entry.id)]
         begun = [self._begin(entry) for entry in due]
         if begun:
             await asyncio.wait(begun, timeout=TURN_SECONDS)
-        self.schedule.keep({entry.id for entry in self._host.context.repository.entries()})
+        self.pauses.keep({entry.id for entry in self._host.context.repository.entries()})
         return True
 
     async def sweep_data(self) -> None:
@@ -156,9 +123,10 @@ class JournalRecovery:
         async with self._turns:
             # Since it was listed, a request may have recovered it and gone on.
             unfinished = self._is_idle(entry) and entry in self._host.context.repository.entries()
-            if not unfinished or not self.schedule.is_due(entry.id):
+            if not unfinished or not self.pauses.is_due(entry.id):
                 return
-            repeated = self.schedule.begin(entry.id)
+            repeated = self.pauses.last(entry.id) > 0
+            self.pauses.delay(entry.id)
             recovery = asyncio.ensure_future(self._runner.recover(entry, repeated=repeated))
             try:
                 await asyncio.wait({recovery}, timeout=TURN_SECONDS)
@@ -277,7 +245,7 @@ class Reconciler:
 
     def engine_gone(self) -> None:
         """Record that no events come any more; what failed meanwhile is due once it is back."""
-        self.journal.schedule.make_all_due()
+        self.journal.pauses.make_all_due()
         for observer in self._observers:
             observer.engine_gone()
 
@@ -291,7 +259,7 @@ class Reconciler:
         try:
             await self._reconcile()
         except EngineUnavailable:
-            self.journal.schedule.make_all_due()
+            self.journal.pauses.make_all_due()
             raise
 
     async def _reconcile(self) -> None:

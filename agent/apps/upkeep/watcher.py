@@ -10,9 +10,11 @@ from agent.apps.upkeep.reconciler import Reconciler
 from agent.engine.errors import EngineError, EngineUnavailable
 from agent.engine.models import ContainerEvent
 from agent.state.database import StoreError
+from runtime.pauses import Pauses
 
 FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 3.0
+EVENTS = "events"
 # An event may come before the engine's list shows its effect: an engine that is busy tells that a
 # container has ended, and lists it as running for seconds, until it has removed its network.
 LATER_LOOKS_SECONDS = (0.5, 2.0, 8.0)
@@ -110,7 +112,8 @@ class EngineWatcher:
         self._wake.set()
 
     async def _follow_events(self) -> None:
-        pause, read = FIRST_PAUSE_SECONDS, ReadEvents(self._context.clock())
+        pauses = Pauses(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        read = ReadEvents(self._context.clock())
         while True:
             try:
                 info = await self._context.engine.info()
@@ -122,7 +125,7 @@ class EngineWatcher:
                     self._context.engine.events(APP_LABEL, since=read.since)
                 ) as events:
                     async for event in events:
-                        pause = FIRST_PAUSE_SECONDS
+                        pauses.forget(EVENTS)
                         if read.is_new(event):
                             self._happened(event)
             except EngineError as error:
@@ -133,8 +136,7 @@ class EngineWatcher:
                 read.skip(self._context.clock())
                 self._context.log.error("reading the engine's events failed", exc_info=error)
             self._reconciler.engine_gone()
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+            await asyncio.sleep(pauses.delay(EVENTS))
 
     def _happened(self, event: ContainerEvent) -> None:
         self._reconciler.happened(event)

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
-from agent.apps.upkeep.restart_schedule import RestartSchedule
+from agent.apps.upkeep.keeper import RestartSchedule
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container, EngineRun
 from agent.model import AppChanges, NewApp
@@ -37,21 +37,18 @@ def pauses(schedule: RestartSchedule, clock: ManualClock, count: int) -> list[fl
     return found
 
 
-def test_an_app_is_started_after_a_second_and_then_after_pauses_that_double_to_five_minutes() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [(300, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]), (4, [1, 2, 4, 4, 4])],
+)
+def test_an_app_is_started_after_a_second_and_then_after_pauses_that_double_to_a_bound(
+    longest: float, expected: list[float]
+) -> None:
     clock = ManualClock()
 
-    found = pauses(RestartSchedule(clock), clock, 11)
+    found = pauses(RestartSchedule(clock, longest=longest), clock, len(expected))
 
-    assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-
-
-def test_what_must_not_wait_for_minutes_is_tried_again_after_pauses_with_a_bound() -> None:
-    clock = ManualClock()
-    schedule = RestartSchedule(clock, longest=4)
-
-    assert pauses(schedule, clock, 5) == [1, 2, 4, 4, 4]
+    assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from structlog.testing import LogCapture
 from agent.apps.labels import HELPER_LABEL, HELPS
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner
-from agent.apps.upkeep.reconciler import MAX_RECOVERIES, JournalRecovery, RetrySchedule
+from agent.apps.upkeep.reconciler import MAX_RECOVERIES, JournalRecovery
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
@@ -34,25 +34,6 @@ from tests.support.daemons import Daemons
 from tests.support.waiting import async_until
 
 CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
-
-
-def test_attempts_at_what_cannot_be_settled_become_rare() -> None:
-    now = [100.0]
-    schedule = RetrySchedule(lambda: now[0])
-    pauses = []
-
-    assert schedule.is_due("c1")
-    for attempt in range(8):
-        assert schedule.begin("c1") is (attempt > 0)
-        pauses.append(schedule.seconds_to_next({"c1"}, 1000))
-        assert not schedule.is_due("c1")
-        now[0] += pauses[-1]
-        assert schedule.is_due("c1")
-
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert schedule.seconds_to_next({"c2"}, 50) == 50
-    schedule.keep({"c2"})
-    assert schedule.begin("c1") is False
 
 
 def stop_of(name: str) -> StopEntry:
