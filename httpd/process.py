@@ -1,4 +1,4 @@
-"""What a daemon does beside answering: signals, periodic work, memory."""
+"""What a daemon does beside answering: signals, memory, names of hosts."""
 
 import asyncio
 import ctypes
@@ -9,13 +9,13 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from httpd.systemd.notifier import SystemdNotifier
+from runtime.periodic import PeriodicTask
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
 LARGE_BLOCK_BYTES = 32 * 1024
@@ -159,42 +159,6 @@ class SignalHandler:
         while self._notifier.watchdog_seconds:
             self._notifier.ping_watchdog()
             await asyncio.sleep(self._notifier.watchdog_seconds / 3)
-
-
-class PeriodicTask:
-    """While open, calls `action`, waits for `interval` seconds, and so on.
-
-    An exception of the action is logged as a defect; it is called again after the interval.
-    """
-
-    def __init__(
-        self,
-        *,
-        interval: float,
-        action: Callable[[], Awaitable[None]],
-        log: FilteringBoundLogger,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._interval = interval
-        self._action = action
-        self._log = log
-        self._sleep = sleep
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._action()
-            except Exception as error:
-                self._log.error("defect", exc_info=error)
-            await self._sleep(self._interval)
 
 
 def extending_start(

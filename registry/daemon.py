@@ -22,7 +22,7 @@ from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
 from httpd.host_metrics.write_ahead_log import watching_log
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import PeriodicTask, SignalHandler, extending_start, map_large_blocks
+from httpd.process import SignalHandler, extending_start, map_large_blocks
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
@@ -41,6 +41,7 @@ from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock
 from registry.store.protocol import StoreBackend
+from runtime.periodic import PeriodicTask
 
 # An unchanged heartbeat is durable within this time. It may come right after a flush has begun,
 # so that flushes are twice as frequent.

@@ -1,7 +1,7 @@
 """Opens the apps, and runs their background tasks while they are open."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -26,13 +26,14 @@ from agent.apps.upkeep.engine_events import EngineEvents
 from agent.apps.upkeep.inspector import Inspector
 from agent.apps.upkeep.keeper import Keeper
 from agent.apps.upkeep.monitor import HealthMonitor
-from agent.apps.upkeep.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.upkeep.reconciler import Reconciler
 from agent.apps.upkeep.serving import Serving
 from agent.apps.upkeep.watcher import EngineWatcher
+from agent.engine.errors import EngineError
 from agent.engine.protocol import Engine
 from agent.state.database import Store
 from agent.state.identity import Identity
+from runtime.periodic import PeriodicTask
 
 FIRST_LOOK_SECONDS = 5.0
 NETWORK_CHECK_SECONDS = 60.0
@@ -137,27 +138,23 @@ async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
     context.ownership.adopted.append(watcher.look_again)
     queries = AppQueries(host, runner)
     hosted = HostedAppsQuery(context, queries.containers, watcher.state, serving)
-    work: dict[PeriodicWork, float] = {
-        context.ownership.guard: LOOK_SECONDS,
-        host.containers.network.check: NETWORK_CHECK_SECONDS,
-    }
-    periodic = PeriodicTasks(work, context.log)
-    await watcher.open(FIRST_LOOK_SECONDS)
-    collector.open()
-    periodic.open()
-    try:
-        yield Apps(host, runner, queries, hosted)
-    finally:
-        await runner.close(drain_seconds)
+    async with AsyncExitStack() as stack:
         for close in (
-            *(collector.close, watcher.close, inspector.close, engine_events.close),
-            *(
-                serving.close,
-                monitor.close,
-                context.health.checker.http.close,
-                periodic.close,
-                hosted.close,
-            ),
-            *(host.images.close, context.engine.close, context.repository.store.close),
+            *(context.repository.store.close, context.engine.close, host.images.close),
+            *(hosted.close, context.health.checker.http.close, monitor.close, serving.close),
+            *(engine_events.close, inspector.close, watcher.close, collector.close),
         ):
-            await close()
+            stack.push_async_callback(close)
+        await watcher.open(FIRST_LOOK_SECONDS)
+        collector.open()
+        for action, interval in (
+            (context.ownership.guard, LOOK_SECONDS),
+            (host.containers.network.check, NETWORK_CHECK_SECONDS),
+        ):
+            # The watcher logs that the engine cannot be asked.
+            task = PeriodicTask(
+                interval=interval, action=action, log=context.log, ignored=(EngineError,)
+            )
+            await stack.enter_async_context(task)
+        stack.push_async_callback(runner.close, drain_seconds)
+        yield Apps(host, runner, queries, hosted)

@@ -11,11 +11,11 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.auth import caller
-from httpd.process import PeriodicTask
 from httpd.server.write_buffers import bounded_buffers
 from httpd.shares.places import Places
 from httpd.streams.revocation import cut_off_with_its_key
 from httpd.streams.wakeups import Wakeups
+from runtime.periodic import PeriodicTask
 from runtime.turns import share
 
 COMMENT_SECONDS = 15.0

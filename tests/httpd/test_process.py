@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
-from httpd.process import PeriodicTask, SignalHandler, extending_start, run_to_end
+from httpd.process import SignalHandler, extending_start, run_to_end
 from httpd.systemd.notifier import SystemdNotifier
 from tests.support.httpd.notify_socket import NotifySocket
 
@@ -96,30 +95,6 @@ async def test_systemd_is_told_again_and_again_to_wait_for_a_start(
         states = [await asyncio.to_thread(systemd.next) for _ in range(3)]
 
     assert states == ["EXTEND_TIMEOUT_USEC=30000"] * 3
-
-
-async def test_an_action_that_fails_is_logged_and_done_again_after_the_interval() -> None:
-    outcomes = iter([KeyError("unforeseen"), None])
-    slept: list[float] = []
-    done = asyncio.Event()
-
-    async def action() -> None:
-        if (error := next(outcomes)) is not None:
-            raise error
-        done.set()
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if done.is_set():
-            await asyncio.Event().wait()
-
-    with capture_logs() as lines:
-        task = PeriodicTask(interval=7, action=action, log=structlog.get_logger(), sleep=sleep)
-        async with task:
-            await asyncio.wait_for(done.wait(), 10)
-
-    assert [(line["event"], type(line["exc_info"])) for line in lines] == [("defect", KeyError)]
-    assert slept[:1] == [7]
 
 
 def test_the_end_of_a_daemon_waits_for_no_thread() -> None:

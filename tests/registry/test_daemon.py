@@ -5,11 +5,11 @@ import asyncio
 import pytest
 import structlog
 
-from httpd.process import PeriodicTask
 from registry.daemon import FLUSH_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
 from registry.nodes.changes import Source
 from registry.nodes.directory import body_digest
+from runtime.periodic import PeriodicTask
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
 

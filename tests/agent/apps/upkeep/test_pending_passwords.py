@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
+from agent.apps.upkeep.keeper import FIRST_PAUSE_SECONDS
 from agent.apps.upkeep.reconciler import RECONCILE_SECONDS
-from agent.apps.upkeep.restart_schedule import FIRST_PAUSE_SECONDS
 from agent.engine.errors import EngineRefused
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
