@@ -3,11 +3,8 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import (
-    AbstractContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-)
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from random import SystemRandom
@@ -36,16 +33,15 @@ from agent.metrics import (
 )
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryGroup, registry_clients
-from agent.reporting.failover import Failover, Registration
-from agent.reporting.heartbeat import HeartbeatBuilder, Host
+from agent.reporting.failover import Failover
+from agent.reporting.heartbeat import NO_APPS_KNOWN, HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles
 from agent.reporting.reporter import Reporter, Reporters, ReportTiming, scheduled
 from agent.reporting.status import (
-    AgentRun,
+    AgentStatus,
     HeartbeatMetrics,
     HeartbeatRecorder,
     RegistryStatus,
-    StatusFile,
     StatusWriter,
 )
 from agent.settings import AgentConfiguration, changes_needing_restart
@@ -76,6 +72,24 @@ DRAIN_SECONDS = 10.0
 SCHEDULE_GRACE_SECONDS = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Agent:
+    """What the parts of the running agent share.
+
+    ``instance`` is that of this process: if a machine is cloned, the clone has another one.
+    """
+
+    configuration: AgentConfiguration
+    identity: Identity
+    instance: str
+    engine: DockerEngine
+    sampler: AppSampler
+    keyring: Keyring
+    reporters: Reporters
+    metrics: CollectorRegistry
+    log: FilteringBoundLogger
+
+
 async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> None:
     """Run the agent until SIGTERM or SIGINT: listen, notify systemd, and then report.
 
@@ -91,86 +105,47 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             log.warning("certificate not valid, peers reject it", reason=fault)
         for unsafe in configuration.unsafe_settings():
             log.warning("unsafe setting", reason=unsafe)
-        metrics, keyring = new_metrics(), Keyring(configuration.callers)
+        metrics, instance = new_metrics(), uuid4().hex
         await stack.enter_async_context(measuring_loop(metrics))
-        # It is that of this process: if a machine is cloned, the clone has another one.
-        instance = uuid4().hex
         stack.enter_context(state_lock(configuration.state_directory, instance=instance))
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
-        identity = Identity(directory=configuration.state_directory, machine=machine_id())
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
-        reporters = Reporters()
         engine = _engine(configuration)
-        sampler = AppSampler(engine=engine, log=log)
-        apps = await stack.enter_async_context(
-            _apps(
-                configuration,
-                engine,
-                identity,
-                sampler,
-                keyring,
-                on_change=reporters.request_report,
-                metrics=metrics,
-                log=log,
-            )
-        )
-        await stack.enter_async_context(registry_clients(configuration.registry_groups, log))
-        # It ends after the listener, so that the last report holds what the last requests change.
-        stack.push_async_callback(reporters.stop)
-        port = await stack.enter_async_context(
-            _listening(
-                configuration,
-                apps,
-                sampler,
-                keyring=keyring,
-                metrics=metrics,
-                systemd=SystemdSockets(environ=os.environ, notifier=notifier),
-                log=log,
-            )
-        )
-        agent_run = AgentRun(agent_id=identity.id, agent_instance=instance, started_at=time())
-        host = _host(configuration, agent_run, port=port, log=log)
-        heartbeat_builder = HeartbeatBuilder(
-            host=host(configuration.settings.node), hosted_apps=apps.hosted.hosted_apps
-        )
-        show_labels_left_out(metrics, lambda: heartbeat_builder.host.left_out)
-        status = _status_writer(configuration, heartbeat_builder, agent_run, apps)
-        group_reporters = _group_reporters(
-            configuration,
-            heartbeat_builder,
-            identity,
-            deregistration,
-            status=status,
+        agent = _Agent(
+            configuration=configuration,
+            identity=Identity(directory=configuration.state_directory, machine=machine_id()),
+            instance=instance,
+            engine=engine,
+            sampler=AppSampler(engine=engine, log=log),
+            keyring=Keyring(configuration.callers),
+            reporters=Reporters(),
             metrics=metrics,
             log=log,
         )
-        reporters.start(group_reporters)
-        stack.enter_context(_scheduled(configuration, group_reporters, metrics, log))
-        await signals.run_until_stopped(
-            partial(
-                _reload,
-                configuration,
-                host=host,
-                keyring=keyring,
-                engine=engine,
-                heartbeat_builder=heartbeat_builder,
-                reporters=reporters,
-                log=log,
-            )
+        apps = await stack.enter_async_context(_apps(agent))
+        await stack.enter_async_context(registry_clients(configuration.registry_groups, log))
+        # It ends after the listener, so that the last report holds what the last requests change.
+        stack.push_async_callback(agent.reporters.stop)
+        systemd = SystemdSockets(environ=os.environ, notifier=notifier)
+        port = await stack.enter_async_context(_listening(agent, apps, systemd))
+        host = _host(agent, port)
+        builder = HeartbeatBuilder(
+            host=host(configuration.settings.node), hosted_apps=apps.hosted.hosted_apps
         )
+        show_labels_left_out(metrics, lambda: builder.host.left_out)
+        reporters = _group_reporters(agent, apps, builder, deregistration)
+        agent.reporters.start(reporters)
+        certificates = CertificateMonitor(configuration.registry_groups, log=log)
+        show_certificates(metrics, configuration, certificates)
+        ticks = [*(reporter.tick for reporter in reporters), certificates.tick]
+        stack.enter_context(scheduled(ticks, seconds=configuration.settings.heartbeat_seconds))
+        await signals.run_until_stopped(partial(_reload, agent, host, builder))
 
 
 async def _reload(
-    configuration: AgentConfiguration,
-    *,
-    host: Callable[[NodeSettings], Host],
-    keyring: Keyring,
-    engine: DockerEngine,
-    heartbeat_builder: HeartbeatBuilder,
-    reporters: Reporters,
-    log: FilteringBoundLogger,
+    agent: _Agent, host: Callable[[NodeSettings], Host], builder: HeartbeatBuilder
 ) -> None:
     """Read the settings again.
 
@@ -179,13 +154,14 @@ async def _reload(
     Other settings that differ are logged, because they need a restart. Raises ConfigError if the
     settings cannot be used; then nothing has changed.
     """
+    configuration = agent.configuration
     with lines_in_mistakes(configuration.file):
         fresh = await asyncio.to_thread(AgentConfiguration, configuration.file)
-    heartbeat_builder.host = host(fresh.settings.node)
-    keyring.replace(fresh.callers)
-    engine.use_logins(fresh.logins())
-    reporters.request_report()
-    log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), log)
+    builder.host = host(fresh.settings.node)
+    agent.keyring.replace(fresh.callers)
+    agent.engine.use_logins(fresh.logins())
+    agent.reporters.request_report()
+    log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), agent.log)
 
 
 def _engine(configuration: AgentConfiguration) -> DockerEngine:
@@ -199,39 +175,30 @@ def _engine(configuration: AgentConfiguration) -> DockerEngine:
 
 
 @asynccontextmanager
-async def _apps(
-    configuration: AgentConfiguration,
-    engine: DockerEngine,
-    identity: Identity,
-    sampler: AppSampler,
-    keyring: Keyring,
-    *,
-    on_change: Callable[[], None],
-    metrics: CollectorRegistry,
-    log: FilteringBoundLogger,
-) -> AsyncIterator[Apps]:
+async def _apps(agent: _Agent) -> AsyncIterator[Apps]:
     """Run the apps, and measure them, while the context is open."""
+    configuration, metrics, sampler = agent.configuration, agent.metrics, agent.sampler
     metrics.register(AppMetrics(lambda: sampler.figures))
 
     def changed() -> None:
         sampler.look_soon()
-        on_change()
+        agent.reporters.request_report()
 
     store = Store(configuration.database)
     async with (
         measuring_agent_disks(metrics, configuration, sampler),
         open_apps(
             store=store,
-            engine=engine,
-            identity=identity,
+            engine=agent.engine,
+            identity=agent.identity,
             defaults=configuration.app_defaults(),
-            log=log,
+            log=agent.log,
             on_change=changed,
             clock=time,
             metrics=metrics,
-            holders=partial(holders, keyring),
+            holders=partial(holders, agent.keyring),
         ) as apps,
-        watching_log(metrics, configuration.database, log, shorten=store.shorten_log),
+        watching_log(metrics, configuration.database, agent.log, shorten=store.shorten_log),
         sampler.sampling(apps.queries.all),
     ):
         show_engine(metrics, apps.problem)
@@ -239,34 +206,26 @@ async def _apps(
 
 
 @asynccontextmanager
-async def _listening(
-    configuration: AgentConfiguration,
-    apps: Apps,
-    sampler: AppSampler,
-    *,
-    keyring: Keyring,
-    metrics: CollectorRegistry,
-    systemd: SystemdSockets,
-    log: FilteringBoundLogger,
-) -> AsyncIterator[int]:
+async def _listening(agent: _Agent, apps: Apps, systemd: SystemdSockets) -> AsyncIterator[int]:
     """Serve the API while the context is open; yield the port."""
-    settings, request_metrics = configuration.settings, RequestMetrics(metrics)
+    configuration, settings = agent.configuration, agent.configuration.settings
+    request_metrics = RequestMetrics(agent.metrics)
     app = build_application(
         apps,
-        usage=sampler.usage,
+        usage=agent.sampler.usage,
         hostname=configuration.address.hostname,
         registries=[
             url.rstrip("/") for group in settings.registries for _, url in group.named_urls()
         ],
-        keyring=keyring,
-        metrics=metrics,
+        keyring=agent.keyring,
+        metrics=agent.metrics,
         request_metrics=request_metrics,
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
         pages=settings.pages,
         max_connections=settings.max_connections,
         proxies=configuration.proxies,
-        log=log,
+        log=agent.log,
     )
     async with serving(
         app,
@@ -275,7 +234,7 @@ async def _listening(
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
         systemd=systemd,
-        log=log,
+        log=agent.log,
     ) as listener:
         _, port = await listener.start(listen_address(settings.listen))
         yield port
@@ -330,71 +289,62 @@ def build_application(
     return app
 
 
-def _host(
-    configuration: AgentConfiguration, agent_run: AgentRun, *, port: int, log: FilteringBoundLogger
-) -> Callable[[NodeSettings], Host]:
+def _host(agent: _Agent, port: int) -> Callable[[NodeSettings], Host]:
     def warn(fault: str) -> None:
-        log.warning("left out of heartbeats", reason=fault)
+        agent.log.warning("left out of heartbeats", reason=fault)
 
     return partial(
-        configuration.host,
-        agent_id=agent_run.agent_id,
-        agent_instance=agent_run.agent_instance,
+        agent.configuration.host,
+        agent_id=agent.identity.id,
+        agent_instance=agent.instance,
         label_files=LabelFiles(warn=warn),
         warn=warn,
         port=port,
     )
 
 
-def _status_writer(
-    configuration: AgentConfiguration,
-    heartbeat_builder: HeartbeatBuilder,
-    agent_run: AgentRun,
-    apps: Apps,
-) -> StatusWriter:
+def _group_reporters(
+    agent: _Agent, apps: Apps, builder: HeartbeatBuilder, deregistration: Deregistration
+) -> list[Reporter]:
+    """Make a reporter for each group of registries, and write the first status file."""
+    configuration, seconds = agent.configuration, agent.configuration.settings.heartbeat_seconds
     status = StatusWriter(
-        StatusFile(directory=configuration.state_directory),
-        run=agent_run,
-        hosting=lambda: heartbeat_builder.last_hosted_apps,
+        configuration.state_directory,
+        AgentStatus(
+            agent_id=agent.identity.id,
+            agent_instance=agent.instance,
+            started_at=time(),
+            hosting=NO_APPS_KNOWN,
+            registries=[],
+        ),
+        hosting=lambda: builder.last_hosted_apps,
         foreign=apps.queries.foreign,
     )
     apps.queries.ownership.listeners.append(status.write)
-    return status
-
-
-def _group_reporters(
-    configuration: AgentConfiguration,
-    heartbeat_builder: HeartbeatBuilder,
-    identity: Identity,
-    deregistration: Deregistration,
-    *,
-    status: StatusWriter,
-    metrics: CollectorRegistry,
-    log: FilteringBoundLogger,
-) -> list[Reporter]:
-    """Make a reporter for each group of registries, and write the first status file."""
-    seconds = configuration.settings.heartbeat_seconds
-    heartbeat_metrics = HeartbeatMetrics(metrics)
+    heartbeat_metrics = HeartbeatMetrics(agent.metrics)
 
     def reporter(group: RegistryGroup) -> Reporter:
-        group = group.ordered_for(identity.id)
-        registry_statuses = [
+        group = group.ordered_for(agent.identity.id)
+        statuses = [
             RegistryStatus(url=url, alternatives=others) for url, others in group.alternatives()
         ]
-        status.add(registry_statuses)
+        status.registries += statuses
         recorder = HeartbeatRecorder(
-            statuses=registry_statuses,
+            statuses=statuses,
             metrics=heartbeat_metrics,
             clock=time,
             on_change=status.write,
-            log=log,
-        )
-        registration = Registration(
-            group=group, hostname=configuration.address.hostname, identity=identity, log=log
+            log=agent.log,
         )
         return Reporter(
-            failover=Failover(registration=registration, recorder=recorder),
-            heartbeat=heartbeat_builder.heartbeat,
+            failover=Failover(
+                group=group,
+                hostname=configuration.address.hostname,
+                identity=agent.identity,
+                recorder=recorder,
+                log=agent.log,
+            ),
+            heartbeat=builder.heartbeat,
             deregistration=deregistration,
             timing=ReportTiming(
                 max_silence_seconds=seconds + SCHEDULE_GRACE_SECONDS,
@@ -405,16 +355,3 @@ def _group_reporters(
     reporters = [reporter(group) for group in configuration.registry_groups]
     status.write()
     return reporters
-
-
-def _scheduled(
-    configuration: AgentConfiguration,
-    reporters: list[Reporter],
-    metrics: CollectorRegistry,
-    log: FilteringBoundLogger,
-) -> AbstractContextManager[None]:
-    """Return the context in which heartbeats and checks of certificates are due periodically."""
-    certificate_monitor = CertificateMonitor(configuration.registry_groups, log=log)
-    show_certificates(metrics, configuration, certificate_monitor)
-    ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
-    return scheduled(ticks, seconds=configuration.settings.heartbeat_seconds)

@@ -17,7 +17,7 @@ from agent.model import ForeignObject
 from agent.reporting.deregister import DeregistrationResult, deregister_host
 from agent.reporting.heartbeat import NO_APPS_KNOWN
 from agent.reporting.label_files import LabelFiles
-from agent.reporting.status import TAKEN, AgentStatus, RegistryStatus, StatusFile
+from agent.reporting.status import TAKEN, AgentStatus, RegistryStatus, read_status
 from agent.settings import DEFAULT_SETTINGS_FILE, AgentConfiguration
 from agent.state.database import back_up
 from agent.state.files import IdentityError, StateUnusable
@@ -83,7 +83,7 @@ def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
     last two heartbeats, else 1.
     """
     now = time.time()
-    view = _status_view(configuration, StatusFile(directory=configuration.state_directory).read())
+    view = _status_view(configuration, read_status(configuration.state_directory))
     _print_view(view, now=now, as_json=as_json)
     fresh_seconds = FRESH_INTERVALS * configuration.settings.heartbeat_seconds
     return 0 if is_registered(view, now=now, fresh_seconds=fresh_seconds) else 1
@@ -94,7 +94,7 @@ def show_last_status(directory: Path, mistakes: Sequence[str], *, as_json: bool)
 
     Nothing is printed where no agent has run yet.
     """
-    status = StatusFile(directory=directory).read()
+    status = read_status(directory)
     if status is not None:
         view = msgspec.structs.replace(_last_view(directory, status), mistakes=list(mistakes))
         _print_view(view, now=time.time(), as_json=as_json)

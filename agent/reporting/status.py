@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,70 +56,40 @@ class AgentStatus(msgspec.Struct, kw_only=True):
     foreign: list[ForeignObject] = []
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentRun:
-    """The run of the agent that writes the file; ``started_at`` is a Unix time in seconds."""
-
-    agent_id: str
-    agent_instance: str
-    started_at: float
-
-
-class StatusFile:
-    """The file in which the daemon leaves its status for ``rollcall-agent status``."""
-
-    def __init__(self, *, directory: Path) -> None:
-        self._file = directory / STATUS_FILE
-
-    def write(self, status: AgentStatus) -> None:
-        """Replace the file. An OSError, as of a full disk, is ignored: reporting must go on."""
-        with suppress(OSError):
-            write_atomically(self._file, msgspec.json.encode(status), durable=False)
-
-    def read(self) -> AgentStatus | None:
-        """Return the last status, None if there is no file or it is damaged. Raises OSError."""
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=AgentStatus)
-        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            return None
+def read_status(directory: Path) -> AgentStatus | None:
+    """Return the last status, None if there is no file or it is damaged. Raises OSError."""
+    try:
+        return msgspec.json.decode((directory / STATUS_FILE).read_bytes(), type=AgentStatus)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 class StatusWriter:
-    """Writes the daemon's status file.
+    """Writes the file in which the daemon leaves its status for ``rollcall-agent status``.
 
-    ``hosting`` returns the apps of the last heartbeat, ``foreign`` what is left alone.
+    ``status`` is that of this run. ``hosting`` returns the apps of the last heartbeat, ``foreign``
+    what is left alone. Results go to ``registries``.
     """
 
     def __init__(
         self,
-        file: StatusFile,
+        directory: Path,
+        status: AgentStatus,
         *,
-        run: AgentRun,
         hosting: Callable[[], HostedApps],
         foreign: Callable[[], Iterable[ForeignObject]] = tuple,
     ) -> None:
-        self._file = file
-        self._run = run
+        self.registries = status.registries
+        self._file = directory / STATUS_FILE
+        self._status = status
         self._hosting = hosting
         self._foreign = foreign
-        self._registries: list[RegistryStatus] = []
-
-    def add(self, registry_statuses: Iterable[RegistryStatus]) -> None:
-        """Include registries from now on."""
-        self._registries += registry_statuses
 
     def write(self) -> None:
-        """Write the status as it is now."""
-        self._file.write(
-            AgentStatus(
-                agent_id=self._run.agent_id,
-                agent_instance=self._run.agent_instance,
-                started_at=self._run.started_at,
-                hosting=self._hosting(),
-                registries=self._registries,
-                foreign=list(self._foreign()),
-            )
-        )
+        """Replace the file. An OSError, as of a full disk, is ignored: reporting must go on."""
+        self._status.hosting, self._status.foreign = self._hosting(), list(self._foreign())
+        with suppress(OSError):
+            write_atomically(self._file, msgspec.json.encode(self._status), durable=False)
 
 
 class HeartbeatMetrics:

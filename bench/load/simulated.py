@@ -14,7 +14,7 @@ from typing import Self
 import structlog
 
 from agent.reporting.connections import RegistryGroup
-from agent.reporting.failover import Failover, Registration
+from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.identity import Identity
@@ -219,14 +219,14 @@ class SimulatedAgent:
                     await run
 
     def _new_reporter(self, group: RegistryGroup, interval: float) -> Reporter:
-        registration = Registration(
-            group=group,
-            hostname=self._hostname,
-            identity=NullIdentity(),
-            log=structlog.get_logger(),
-        )
         return Reporter(
-            failover=Failover(registration=registration, recorder=self.recorder),
+            failover=Failover(
+                group=group,
+                hostname=self._hostname,
+                identity=NullIdentity(),
+                recorder=self.recorder,
+                log=structlog.get_logger(),
+            ),
             heartbeat=self.heartbeat,
             deregistration=NullDeregistration(),
             timing=ReportTiming(

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from agent.reporting.heartbeat import HostedApp, HostedApps
-from agent.reporting.status import AgentStatus, RegistryStatus, StatusFile
+from agent.reporting.status import AgentStatus, RegistryStatus, StatusWriter, read_status
 
 STATUS = AgentStatus(
     agent_id="id-1",
@@ -16,15 +16,17 @@ STATUS = AgentStatus(
 )
 
 
-def test_the_file_returns_what_was_written(tmp_path: Path) -> None:
-    file = StatusFile(directory=tmp_path)
+def write(folder: Path) -> None:
+    StatusWriter(folder, STATUS, hosting=lambda: STATUS.hosting).write()
 
-    assert file.read() is None
-    file.write(STATUS)
-    assert file.read() == STATUS
+
+def test_the_file_returns_what_was_written(tmp_path: Path) -> None:
+    assert read_status(tmp_path) is None
+    write(tmp_path)
+    assert read_status(tmp_path) == STATUS
     (tmp_path / "status.json").write_text('{"agent')
-    assert file.read() is None
+    assert read_status(tmp_path) is None
 
 
 def test_a_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
-    StatusFile(directory=tmp_path / "missing").write(STATUS)
+    write(tmp_path / "missing")

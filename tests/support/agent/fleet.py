@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
-from agent.reporting.failover import Failover, Registration
+from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.settings import MAX_REQUEST_SECONDS
@@ -56,12 +56,11 @@ class SimulatedHost:
             on_change=self._count,
             log=log,
         )
-        registration = Registration(
-            group=group, hostname=self.name, identity=self._identity, log=log
+        self.failover = Failover(
+            group=group, hostname=self.name, identity=self._identity, recorder=recorder, log=log
         )
         # It writes to the disk, which would hold up all hosts of this process.
-        registration.claim()
-        self.failover = Failover(registration=registration, recorder=recorder)
+        self.failover.claim()
         self.reporter = Reporter(
             failover=self.failover,
             heartbeat=self._heartbeat,

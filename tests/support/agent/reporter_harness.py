@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
-from agent.reporting.failover import Failover, Registration
+from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.state.identity import Identity
@@ -139,8 +139,9 @@ class ReporterHarness:
             on_change=self.noted.set,
             log=log,
         )
-        registration = Registration(group=group, hostname=hostname, identity=self.identity, log=log)
-        self.failover = Failover(registration=registration, recorder=recorder)
+        self.failover = Failover(
+            group=group, hostname=hostname, identity=self.identity, recorder=recorder, log=log
+        )
         self.reporter = Reporter(
             failover=self.failover,
             heartbeat=self.heartbeat,
