@@ -29,15 +29,16 @@ from httpd.server.tls import ServerTls
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.access import NodeKeyCallers
+from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
-from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
 from registry.nodes.changes import NodeEvents
 from registry.nodes.context import Clocks, Freshness, NodeRules, RegistryContext
 from registry.nodes.directory import Directory
 from registry.nodes.heartbeat_counts import STEP_SECONDS
 from registry.prometheus.index import TargetIndex
+from registry.registry import Registry
 from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock
 from registry.store.protocol import StoreBackend
@@ -94,16 +95,7 @@ async def run(
             await stack.enter_async_context(measuring_disks(metrics, lambda: [database.parent]))
             await stack.enter_async_context(watching_log(metrics, database, log))
         registry = _open(stack, store, configuration, metrics, log)
-        app = build_application(
-            registry,
-            keyring=keyring,
-            request_metrics=request_metrics,
-            open_metrics=settings.open_metrics,
-            open_swagger=settings.open_swagger,
-            pages=settings.pages,
-            max_connections=settings.max_connections,
-            proxies=configuration.proxies,
-        )
+        app = build_application(registry, settings, keyring, request_metrics)
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
         listener = await stack.enter_async_context(
@@ -134,7 +126,7 @@ async def run(
             log.warning("targets withheld", reason=registry.warm_up.reason)
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
-            (FLUSH_SECONDS, registry.nodes.flush),
+            (FLUSH_SECONDS, registry.nodes.writes.flush),
             (FLUSH_SECONDS, registry.warm_up.finish),
             (FLUSH_SECONDS, registry.nodes.writes.delete_expired),
             (FLUSH_SECONDS, registry.queries.update_ages),
@@ -143,7 +135,7 @@ async def run(
             (ROLL_CALL_SECONDS, registry.call_roll),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
             (SEARCH_REFRESH_SECONDS, registry.queries.prepare_search),
-            (STEP_SECONDS, registry.remembered.heartbeats.sample),
+            (STEP_SECONDS, registry.heartbeats.sample),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await stack.enter_async_context(registry.callbacks.sending(configuration.callbacks()))
@@ -202,7 +194,7 @@ def _open(
     configuration: RegistryConfiguration,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
-) -> RegistryComponents:
+) -> Registry:
     """Open the store and build the rules on it; the stack flushes and closes it at the end."""
     clock = AgeClock(time.monotonic, max_pause=MAX_PAUSE_SECONDS)
     store = backend.open(clock=clock, observe=StoreMetrics(metrics).observe)
@@ -224,18 +216,15 @@ def _open(
             denied=nodes.denied,
             expected=configuration.expected,
             warm_up=nodes.warm_up,
+            store_url=configuration.settings.store,
         ),
         clocks=Clocks(wall=time.time, monotonic=clock, steady=time.monotonic),
         log=log,
         metrics=metrics,
     )
-    registry = build_components(
-        context,
-        target_options=configuration.target_options(),
-        store_url=configuration.settings.store,
-    )
+    registry = Registry(context, configuration.target_options())
     stack.callback(registry.audit.flush)
-    stack.push_async_callback(registry.nodes.flush)
+    stack.push_async_callback(registry.nodes.writes.flush)
     return registry
 
 
@@ -294,7 +283,7 @@ class Reloader:
         configuration: RegistryConfiguration,
         *,
         keyring: Keyring,
-        registry: RegistryComponents,
+        registry: Registry,
         log: FilteringBoundLogger,
     ) -> None:
         self._configuration = configuration

@@ -1,6 +1,5 @@
 """All metrics of the registry itself; each class registers its own when it is made."""
 
-from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 
@@ -8,14 +7,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from registry.callbacks.callbacks import Callbacks
 from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
-from registry.nodes.changes import Change, ChangeKind
-from registry.nodes.nodes import Nodes
-from registry.nodes.warm_up import WarmUp
-from registry.prometheus.index import TargetIndex
-from registry.prometheus.scrapers import Scrapers
-from registry.roll_call import MAX_NAMED, STATES, RollCalls
+from registry.nodes.changes import ChangeKind
+from registry.registry import Registry
+from registry.roll_call import MAX_NAMED, STATES
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
@@ -53,50 +48,30 @@ class StoreMetrics:
         self._operations.inc(operations)
 
 
-def register_reader_metrics(metrics: CollectorRegistry, *, readers: Sized, watch: Sized) -> None:
-    """Register how many clients read large answers, and how many watch."""
+def register_metrics(registry: Registry, *, readers: Sized, watch: Sized) -> None:
+    """Register what is read when /metrics is asked for: heartbeats and scrapes do not pay for it.
+
+    `readers` are the clients that read large answers, `watch` those that follow changes.
+    """
+    metrics = registry.context.metrics
     for name, text, clients in (
         ("rollcall_registry_readers", "Clients that are being sent lists or targets.", readers),
         ("rollcall_registry_watchers", "Clients that follow changes of nodes.", watch),
     ):
         Gauge(name, text, registry=metrics).set_function(partial(len, clients))
+    metrics.register(RegistryMetrics(registry))
 
 
-class NodeMetrics(Collector):
-    """Nodes by state, heartbeats by outcome, targets left out, and scrapers.
+class RegistryMetrics(Collector):
+    """Nodes by state, heartbeats by outcome, targets left out, scrapers, callbacks, roll call."""
 
-    Its method `count` subscribes to changes; all else is read when /metrics is asked for, so that
-    heartbeats and scrapes do not pay for it.
-    """
-
-    def __init__(
-        self,
-        metrics: CollectorRegistry,
-        *,
-        nodes: Nodes,
-        warm_up: WarmUp,
-        index: TargetIndex,
-        scrapers: Scrapers,
-    ) -> None:
-        self._nodes = nodes
-        self._warm_up = warm_up
-        self._index = index
-        self._scrapers = scrapers
-        self._changes: Counts[ChangeKind] = Counts()
-        metrics.register(self)
-
-    @property
-    def accepted(self) -> int:
-        """How many heartbeats were accepted since the start."""
-        changed = self._changes[ChangeKind.ADDED] + self._changes[ChangeKind.CHANGED]
-        return self._nodes.heartbeats.counts.unchanged + changed
-
-    def count(self, change: Change) -> None:
-        """Count a change."""
-        self._changes[change.kind] += 1
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._nodes = registry.nodes
+        self._index = registry.index
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family."""
+        """Yield every metric family; without a roll call, expected hosts have no values."""
         yield from self._states()
         yield from self._heartbeats()
         yield from self._remarks()
@@ -106,6 +81,8 @@ class NodeMetrics(Collector):
             "Memory of the answers kept for the next scraper, with their compressed forms.",
             value=self._index.cached_bytes,
         )
+        yield from self._roll_call()
+        yield from self._posts()
 
     def _states(self) -> Iterator[Metric]:
         fresh, stale = self._nodes.state_counts()
@@ -123,13 +100,13 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily(
             "rollcall_registry_nodes_bytes",
             "Memory that all nodes take, as estimated for nodes.max_mib.",
-            value=self._nodes.capacity.used_bytes,
+            value=self._nodes.limits.capacity.used_bytes,
         )
         bound = GaugeMetricFamily(
             "rollcall_registry_nodes_max_bytes", "What nodes.max_mib allows all nodes to take."
         )
-        if self._nodes.capacity.max_bytes is not None:
-            bound.add_metric([], self._nodes.capacity.max_bytes)
+        if self._nodes.limits.capacity.max_bytes is not None:
+            bound.add_metric([], self._nodes.limits.capacity.max_bytes)
         yield bound
         yield GaugeMetricFamily(
             "rollcall_registry_available",
@@ -154,11 +131,11 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily(
             "rollcall_registry_warming_seconds",
             "How long targets are still withheld because not all hosts are known yet, 0 if not.",
-            value=self._warm_up.remaining_seconds,
+            value=self._registry.warm_up.remaining_seconds,
         )
 
     def _heartbeats(self) -> Iterator[Metric]:
-        counts, changes = self._nodes.heartbeats.counts, self._changes
+        counts, changes = self._nodes.heartbeats.counts, self._registry.context.changes.counts
         yield _counter(
             "rollcall_registry_heartbeats",
             "Heartbeats accepted.",
@@ -209,21 +186,11 @@ class NodeMetrics(Collector):
             "Time since a consumer last asked for targets.",
             labels=["key", "user_agent"],
         )
-        for caller, user_agent, age in self._scrapers.ages():
+        for caller, user_agent, age in self._registry.scrapers.ages():
             ages.add_metric([caller, user_agent], age)
         return ages
 
-
-class RollCallMetrics(Collector):
-    """Which expected hosts report, and whether their list can be used."""
-
-    def __init__(self, metrics: CollectorRegistry, nodes: Nodes, roll_calls: RollCalls) -> None:
-        self._nodes = nodes
-        self._roll_calls = roll_calls
-        metrics.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric family; without a roll call, the hosts have no values."""
+    def _roll_call(self) -> Iterator[Metric]:
         hosts = GaugeMetricFamily(
             "rollcall_registry_hosts",
             "Hosts of nodes.expected, and nodes that are not in it, by state.",
@@ -234,14 +201,14 @@ class RollCallMetrics(Collector):
             f"1 for each expected host that is absent, of the first {MAX_NAMED}.",
             labels=["host"],
         )
-        latest = self._roll_calls.latest
+        latest = self._registry.roll_calls.latest
         if latest is not None:
             for state in STATES:
                 hosts.add_metric([state], latest.counts[state])
             for host in latest.absent:
                 absent.add_metric([host], 1)
         yield from (hosts, absent)
-        unusable = self._roll_calls.file.problem or not self._nodes.expected.is_known
+        unusable = self._registry.expected_file.problem or not self._nodes.expected.is_known
         for name, text, value in (
             (
                 "nodes_away",
@@ -261,16 +228,7 @@ class RollCallMetrics(Collector):
         ):
             yield GaugeMetricFamily(f"rollcall_registry_{name}", text, value=value)
 
-
-class CallbackMetrics(Collector):
-    """What became of the posts to each callback, and what waits for it."""
-
-    def __init__(self, metrics: CollectorRegistry, callbacks: Callbacks) -> None:
-        self._callbacks = callbacks
-        metrics.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric family."""
+    def _posts(self) -> Iterator[Metric]:
         posts = CounterMetricFamily(
             "rollcall_registry_callback_posts",
             "Posts to callbacks, by what became of them.",
@@ -290,7 +248,7 @@ class CallbackMetrics(Collector):
                 ("failing_seconds", "How long a callback has taken nothing, 0 if it does."),
             )
         ]
-        for sender in self._callbacks:
+        for sender in self._registry.callbacks:
             name, progress = sender.callback.name, sender.progress
             posts.add_metric([name, "taken"], progress.posts)
             posts.add_metric([name, "failed"], progress.failures)

@@ -85,7 +85,7 @@ class ExpectedFile:
             if self.problem or digest != self._nodes.expected.digest:
                 self._log.info("expected hosts read", hosts=len(hosts))
             self.problem = ""
-            await self._nodes.expect(hosts, digest, self._slices)
+            await self._nodes.expect(hosts, digest)
 
 
 def _version(path: Path) -> Version | None:

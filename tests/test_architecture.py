@@ -16,7 +16,6 @@ MAX_ROWS = 25
 # Where the parts are put together.
 COMPOSITION_ROOTS = {
     *(TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py"),
-    TOP / "registry" / "composition.py",
 }
 # What is only passed on as one: the values of a transaction.
 BUNDLES = {"agent/state/rows.py: AppTransaction"}

@@ -5,8 +5,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from registry.nodes.nodes import Nodes
-from registry.nodes.warm_up import WarmUp
+from registry.registry import Registry
 
 WARMING, STORE_AGE = "Rollcall-Warming", "Rollcall-Store-Age"
 LISTS = ("/nodes", "/services", "/roll-call")
@@ -22,9 +21,9 @@ class StateHeaders:
     The first is how long the warm-up lasts, the second for how long changes may be missing.
     """
 
-    def __init__(self, nodes: Nodes, warm_up: WarmUp) -> None:
-        self._nodes = nodes
-        self._warm_up = warm_up
+    def __init__(self, registry: Registry) -> None:
+        self._nodes = registry.nodes
+        self._warm_up = registry.warm_up
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers right before the head of the answer is sent."""

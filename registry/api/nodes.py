@@ -36,8 +36,8 @@ from registry.errors import StoreUnavailable
 from registry.nodes.changes import Source
 from registry.nodes.directory import Entry, body_digest
 from registry.nodes.limits import MAX_BYTES_AT_ONCE
-from registry.nodes.listing import Listing, NodeQueries
-from registry.nodes.nodes import Nodes
+from registry.nodes.listing import Listing
+from registry.registry import Registry
 from registry.responses.readers import Expected
 
 BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
@@ -46,16 +46,9 @@ BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
 class NodesApi:
     """The handlers of /nodes and /nodes/{hostname}."""
 
-    def __init__(
-        self,
-        *,
-        nodes: Nodes,
-        queries: NodeQueries,
-        answers: Answers,
-        watch: Watch,
-    ) -> None:
-        self._nodes = nodes
-        self._queries = queries
+    def __init__(self, registry: Registry, answers: Answers, watch: Watch) -> None:
+        self._nodes = registry.nodes
+        self._queries = registry.queries
         self._answers = answers
         self._watch = watch
         self._heartbeats = msgspec.json.Decoder(Heartbeat)

@@ -13,12 +13,9 @@ from registry.api.access import request_source
 from registry.api.queries import single
 from registry.api.representation import Answers
 from registry.nodes.directory import Entry
-from registry.nodes.listing import NodeQueries
-from registry.nodes.warm_up import WarmUp
 from registry.prometheus.answers import TargetFormat
-from registry.prometheus.index import TargetIndex
-from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import MAX_REPEATED
+from registry.registry import Registry
 from registry.responses.readers import Expected
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
@@ -35,20 +32,12 @@ FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
 class TargetsApi:
     """The handlers of /prometheus/{service}, /services and /nodes/{hostname}/explain."""
 
-    def __init__(
-        self,
-        *,
-        queries: NodeQueries,
-        answers: Answers,
-        warm_up: WarmUp,
-        index: TargetIndex,
-        scrapers: Scrapers,
-    ) -> None:
-        self._queries = queries
+    def __init__(self, registry: Registry, answers: Answers) -> None:
+        self._queries = registry.queries
         self._answers = answers
-        self._warm_up = warm_up
-        self._index = index
-        self._scrapers = scrapers
+        self._warm_up = registry.warm_up
+        self._index = registry.index
+        self._scrapers = registry.scrapers
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""

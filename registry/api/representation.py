@@ -34,9 +34,9 @@ QUALITY = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 class Answers:
     """Sends bodies that may be large to any number of readers."""
 
-    def __init__(self, *, slices: TimeSlices, readers: Readers) -> None:
+    def __init__(self, slices: TimeSlices, readers: Readers | None = None) -> None:
         self._slices = slices
-        self._readers = readers
+        self.readers = readers = readers or Readers()
         self._confirming = Turns(CONFIRMED_AT_ONCE)
         self.compression = Compression(readers.has_room)
 
@@ -49,7 +49,7 @@ class Answers:
         What the answer holds is to be made in the context: those who wait are in no bound.
         """
         abort, owner = _abort(request), caller(request).name
-        async with self._readers.reading(abort, expected=expected, owner=owner) as reader:
+        async with self.readers.reading(abort, expected=expected, owner=owner) as reader:
             yield reader
 
     async def respond(
@@ -77,9 +77,9 @@ class Answers:
         sent["Content-Type"] = "application/json"
         compressed = None if coding is None else await self._compressed(reader, body, coding)
         if coding is None or compressed is None:
-            self._readers.attach(reader, body)
+            self.readers.attach(reader, body)
             return await self._send(request, body, sent | {"ETag": entity_tag(body.digest)})
-        self._readers.attach(reader, compressed)
+        self.readers.attach(reader, compressed)
         return await self._send(request, compressed, sent | {"Content-Encoding": coding})
 
     async def _compressed(
@@ -87,7 +87,7 @@ class Answers:
     ) -> CompressedResponse | None:
         """Return a body in a coding, or None if there is no memory for that."""
         compressed = self.compression.compressed(body, coding)
-        self._readers.attach(reader, body, compressed)
+        self.readers.attach(reader, body, compressed)
         return compressed if await self.compression.complete(body, coding) else None
 
     async def respond_whole(
@@ -99,7 +99,7 @@ class Answers:
     ) -> web.StreamResponse:
         """Answer 200 with JSON that is for this reader alone."""
         body = WholeBody(content)
-        self._readers.attach(reader, body)
+        self.readers.attach(reader, body)
         return await self._send(request, body, {**JSON_HEADERS, **headers})
 
     async def confirm(

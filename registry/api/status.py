@@ -1,30 +1,25 @@
 """GET /status and GET /roll-call: how the registry is, and which expected hosts report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from clients.message import HostnameInvalid, normalise_hostname
+from config import VERSION
 from httpd.auth import CALLER, caller
 from httpd.bodies import json_response, query
 from registry.api.access import may_report, request_source
 from registry.api.queries import PAGE, page
 from registry.api.representation import Answers, next_page
 from registry.nodes.heartbeat_counts import (
-    HeartbeatHistory,
     HeartbeatSamples,
     Refusal,
-    RefusedHosts,
 )
-from registry.nodes.listing import NodeQueries
-from registry.nodes.nodes import Nodes
-from registry.nodes.warm_up import WarmUp
+from registry.registry import Registry
 from registry.responses.readers import Expected
-from registry.responses.slices import TimeSlices
-from registry.roll_call import Answer, RollCalls
+from registry.roll_call import Answer
 from registry.store.protocol import Member
 
 HEARTBEATS = "/nodes/{hostname}"
@@ -115,41 +110,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     history: HeartbeatSamples
 
 
-class Facts(NamedTuple):
-    """What stays the same as long as the registry runs; `started_at` is Unix time."""
-
-    version: str
-    store_url: str
-    is_store_shared: bool
-    stale_after: float
-    started_at: int
-
-
-class Remembered(NamedTuple):
-    """What a registry remembers for people who look at it."""
-
-    refused: RefusedHosts
-    heartbeats: HeartbeatHistory
-    roll_calls: RollCalls
-
-
 class StatusApi:
     """The handler of /status."""
 
-    def __init__(
-        self,
-        *,
-        nodes: Nodes,
-        warm_up: WarmUp,
-        remembered: Remembered,
-        facts: Facts,
-        wall: Callable[[], float],
-    ) -> None:
-        self._nodes = nodes
-        self._warm_up = warm_up
-        self._remembered = remembered
-        self._facts = facts
-        self._wall = wall
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._wall = registry.context.clocks.wall
+        self._started_at = int(self._wall())
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -158,55 +125,56 @@ class StatusApi:
     async def status(self, request: web.Request) -> web.Response:
         """Answer 200, also while the store is loading or fails, and `store` says so."""
         query(request, ())
-        state, message = self._nodes.store_state
-        fresh, stale = self._nodes.state_counts()
-        facts = self._facts
-        url = facts.store_url
-        latest, denied = self._remembered.refused.latest(), self._nodes.denied
+        nodes, settings = self._registry.nodes, self._registry.context.settings
+        state, message = nodes.store_state
+        fresh, stale = nodes.state_counts()
+        url = settings.store_url
+        latest, denied = self._registry.refused.latest(), nodes.denied
         refused = [each for each in latest if each.hostname not in denied]
         store = StoreStatus(
             kind=url.partition(":")[0],
             url=url,
-            shared=facts.is_store_shared,
+            shared=nodes.is_store_shared,
             state=state,
             message=message,
         )
         return json_response(
             Status(
-                version=facts.version,
-                started_at=facts.started_at,
+                version=VERSION,
+                started_at=self._started_at,
                 now=int(self._wall()),
-                stale_after_seconds=facts.stale_after,
-                warming_seconds=self._warm_up.remaining_seconds,
+                stale_after_seconds=settings.freshness.stale_after,
+                warming_seconds=self._registry.warm_up.remaining_seconds,
                 store=store,
-                members=self._nodes.members,
+                members=nodes.members,
                 denied=DeniedStatus(
                     patterns=len(denied.patterns),
                     rejected=len(latest) - len(refused),
                     digest=denied.digest,
-                    differs_from=self._nodes.denied_elsewhere,
+                    differs_from=nodes.denied_elsewhere,
                 ),
                 expected=self._expected(),
                 nodes=NodeCounts(
                     total=fresh + stale,
                     fresh=fresh,
                     stale=stale,
-                    held=self._nodes.ages.held,
-                    apps_down=self._nodes.apps_down,
+                    held=nodes.ages.held,
+                    apps_down=nodes.directory.apps_down,
                 ),
                 refused=refused,
-                history=self._remembered.heartbeats.samples(),
+                history=self._registry.heartbeats.samples(),
             )
         )
 
     def _expected(self) -> ExpectedStatus:
-        file, latest = self._remembered.roll_calls.file, self._remembered.roll_calls.latest
+        file, latest = self._registry.expected_file, self._registry.roll_calls.latest
+        nodes = self._registry.nodes
         counts = None if latest is None else RollCallCounts(**latest.numbers())
         return ExpectedStatus(
             file=None if file.path is None else str(file.path),
             problem=file.problem,
-            digest=self._nodes.expected.digest,
-            differs_from=self._nodes.expected_elsewhere,
+            digest=nodes.expected.digest,
+            differs_from=nodes.expected_elsewhere,
             roll_call=counts,
         )
 
@@ -220,9 +188,9 @@ class RefusalRecorder:
     room: `store` tells of that.
     """
 
-    def __init__(self, refused: RefusedHosts, nodes: Nodes) -> None:
-        self._refused = refused
-        self._nodes = nodes
+    def __init__(self, registry: Registry) -> None:
+        self._refused = registry.refused
+        self._nodes = registry.nodes
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Look at the answer to a heartbeat right before it is sent."""
@@ -268,13 +236,11 @@ def _message(response: web.StreamResponse) -> str:
 class RollCallApi:
     """The handler of /roll-call."""
 
-    def __init__(
-        self, *, calls: RollCalls, queries: NodeQueries, answers: Answers, slices: TimeSlices
-    ) -> None:
-        self._calls = calls
-        self._queries = queries
+    def __init__(self, registry: Registry, answers: Answers) -> None:
+        self._calls = registry.roll_calls
+        self._queries = registry.queries
         self._answers = answers
-        self._slices = slices
+        self._slices = registry.slices
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""

@@ -8,18 +8,15 @@ import msgspec
 from aiohttp import web
 
 from httpd.streams.events import EventStreams, StreamBroken
-from registry.errors import NotLoaded, StoreUnavailable
 from registry.nodes.change_log import (
     MAX_BYTES_AT_ONCE,
-    ChangeHistory,
     EventKind,
     PastChange,
     Position,
 )
-from registry.nodes.directory import Directory, Entry, node_tail
-from registry.nodes.listing import NodeQueries
+from registry.nodes.directory import Entry, node_tail
 from registry.nodes.search import Filters
-from registry.nodes.warm_up import WarmUp
+from registry.registry import Registry
 from registry.responses.encoding import in_pieces
 from registry.responses.slices import TimeSlices
 
@@ -60,19 +57,12 @@ class Watch:
     comes next, but no client gets nodes as they were before it began.
     """
 
-    def __init__(
-        self,
-        *,
-        queries: NodeQueries,
-        directory: Directory,
-        history: ChangeHistory,
-        warm_up: WarmUp,
-        streams: EventStreams,
-    ) -> None:
-        self._queries = queries
-        self._directory = directory
-        self._history = history
-        self._warm_up = warm_up
+    def __init__(self, registry: Registry, streams: EventStreams) -> None:
+        self._writes = registry.nodes.writes
+        self._queries = registry.queries
+        self._directory = registry.context.directory
+        self._history = registry.history
+        self._warm_up = registry.warm_up
         self._begun = 0
         self._streams = streams
         self._slices = TimeSlices()  # a thousand clients that watch do not delay other answers
@@ -117,10 +107,8 @@ class Watch:
 
     async def following(self, position: Position, view: View, *, begun: int) -> Run:
         """Return the next events for the client that began as this one; raises StreamBroken."""
-        try:
-            self._queries.require_available()
-        except (NotLoaded, StoreUnavailable) as error:
-            raise StreamBroken from error
+        if not self._writes.is_readable:
+            raise StreamBroken
         async with self._slices.turn():
             return self._following(position, view, begun)
 

@@ -6,7 +6,15 @@ from contextlib import asynccontextmanager
 from random import SystemRandom
 
 from registry.callbacks.receiver import Callback, Receiver
-from registry.callbacks.sender import MAX_PAUSE_SECONDS, CallbackSender, Parts, Progress
+from registry.callbacks.sender import (
+    MAX_PAUSE_SECONDS,
+    CallbackSender,
+    ChangeBatches,
+    Parts,
+    Progress,
+)
+from registry.nodes.change_log import ChangeHistory
+from registry.nodes.context import RegistryContext
 from runtime.pauses import Backoff
 
 
@@ -17,10 +25,10 @@ class Callbacks:
     callbacks cost heartbeats nothing.
     """
 
-    def __init__(self, parts: Parts, *, wall: Callable[[], float], user_agent: str) -> None:
-        self._parts = parts
-        self._wall = wall
-        self._user_agent = user_agent
+    def __init__(
+        self, context: RegistryContext, history: ChangeHistory, is_ready: Callable[[], bool]
+    ) -> None:
+        self._parts = Parts(context, ChangeBatches(history), is_ready)
         self._senders: dict[str, CallbackSender] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: set[asyncio.Task[None]] = set()
@@ -64,14 +72,9 @@ class Callbacks:
         progress = Progress() if known is None else known.progress
         if known is not None and known.callback.filters != callback.filters:
             known.require_resync("settings")
-        receiver = Receiver(callback, wall=self._wall, user_agent=self._user_agent)
-        sender = CallbackSender(
-            callback,
-            receiver,
-            progress=progress,
-            backoff=Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom()),
-            parts=self._parts,
-        )
+        receiver = Receiver(callback, self._parts.context.clocks.wall)
+        backoff = Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom())
+        sender = CallbackSender(receiver, progress, backoff, self._parts)
         self._senders[callback.name] = sender
         self._tasks[callback.name] = asyncio.create_task(sender.run())
 

@@ -16,8 +16,10 @@ import aiohttp
 from clients.errors import RegistryError
 from clients.http import error_for_exception
 from clients.tls import ClientTls
+from config import VERSION
 from registry.nodes.search import Filters
 
+USER_AGENT = f"rollcall-registry/{VERSION}"
 SIGNATURE_HEADER = "Rollcall-Signature"
 POST_SECONDS = 10.0
 # For batches that follow each other. Some servers close a connection after two seconds, just as it
@@ -59,10 +61,9 @@ class PostFailed(Exception):
 class Receiver:
     """Posts bodies to one URL, with their signatures. No redirect is followed."""
 
-    def __init__(self, callback: Callback, *, wall: Callable[[], float], user_agent: str) -> None:
-        self._callback = callback
+    def __init__(self, callback: Callback, wall: Callable[[], float]) -> None:
+        self.callback = callback
         self._wall = wall
-        self._user_agent = user_agent
         self._tls = ClientTls(ca=callback.ca)
         self._session: aiohttp.ClientSession | None = None
 
@@ -72,7 +73,7 @@ class Receiver:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._user_agent},
+            headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=None),
         ) as self._session:
             yield
@@ -101,7 +102,7 @@ class Receiver:
         # To read the system's CAs takes 30 ms, to sign a large body some.
         headers, trust = await asyncio.to_thread(self._prepare, body)
         async with self._session.post(
-            self._callback.url,
+            self.callback.url,
             data=io.BytesIO(body),
             headers=headers,
             allow_redirects=False,
@@ -111,9 +112,9 @@ class Receiver:
             return response.status
 
     def _prepare(self, body: bytes) -> tuple[dict[str, str], ssl.SSLContext | bool]:
-        signed = signature(self._callback.key, timestamp=int(self._wall()), body=body)
+        signed = signature(self.callback.key, timestamp=int(self._wall()), body=body)
         headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signed}
-        is_tls = self._callback.url.startswith("https:")
+        is_tls = self.callback.url.startswith("https:")
         return headers, self._tls.context() if is_tls else True
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
-from registry.callbacks.receiver import Callback, PostFailed, Receiver
+from registry.callbacks.receiver import PostFailed, Receiver
 from registry.nodes.change_log import ChangeHistory, PastChange, Position
+from registry.nodes.context import RegistryContext
 from registry.nodes.directory import labels_start
 from registry.nodes.search import Filters
 from registry.responses.slices import TimeSlices
@@ -133,10 +133,9 @@ class Progress:
 class Parts(NamedTuple):
     """What senders work with; ``is_ready`` tells whether the nodes can be read in full."""
 
+    context: RegistryContext
     batches: ChangeBatches
     is_ready: Callable[[], bool]
-    steady: Callable[[], float]
-    log: FilteringBoundLogger
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -147,19 +146,14 @@ class CallbackSender:
     """
 
     def __init__(
-        self,
-        callback: Callback,
-        receiver: Receiver,
-        *,
-        progress: Progress,
-        backoff: Backoff,
-        parts: Parts,
+        self, receiver: Receiver, progress: Progress, backoff: Backoff, parts: Parts
     ) -> None:
-        self.callback = callback
+        self.callback = receiver.callback
         self.progress = progress
         self._receiver = receiver
         self._backoff = backoff
         self._parts = parts
+        self._log, self._steady = parts.context.log, parts.context.clocks.steady
 
     @property
     def waiting(self) -> int:
@@ -171,7 +165,7 @@ class CallbackSender:
     def failing_seconds(self) -> float:
         """For how long the receiver has taken nothing; 0 if the last post was taken."""
         since = self.progress.failing_since
-        return 0.0 if since is None else self._parts.steady() - since
+        return 0.0 if since is None else self._steady() - since
 
     def require_resync(self, reason: ResyncReason) -> None:
         """Send `resync` next, unless it is due already."""
@@ -185,7 +179,7 @@ class CallbackSender:
                 try:
                     pause = await self._send_next()
                 except Exception as error:
-                    self._parts.log.error("defect", callback=self.callback.name, exc_info=error)
+                    self._log.error("defect", callback=self.callback.name, exc_info=error)
                     pause = MAX_PAUSE_SECONDS
                 await self._parts.sleep(pause)
 
@@ -217,9 +211,9 @@ class CallbackSender:
         progress = self.progress
         progress.failures += 1
         if progress.failing_since is None:
-            progress.failing_since = self._parts.steady()
+            progress.failing_since = self._steady()
         if progress.failure != reason:
-            self._parts.log.warning(
+            self._log.warning(
                 "callback fails", callback=self.callback.name, reason=reason, waiting=self.waiting
             )
         progress.failure = reason
@@ -229,11 +223,11 @@ class CallbackSender:
         progress.posts += 1
         if progress.failing_since is not None:
             seconds = round(self.failing_seconds)
-            self._parts.log.info("callback works again", callback=name, failed_seconds=seconds)
+            self._log.info("callback works again", callback=name, failed_seconds=seconds)
         progress.failing_since, progress.failure = None, ""
         self._backoff.reset()
         if progress.number is None:
             progress.resyncs += 1
-            self._parts.log.info("callback resync", callback=name, reason=progress.resync)
+            self._log.info("callback resync", callback=name, reason=progress.resync)
         else:
             progress.changes += len(batch.changes)

@@ -8,8 +8,8 @@ from math import inf
 from typing import TypeVar
 
 from registry.nodes.changes import Change
-from registry.nodes.context import Freshness
-from registry.nodes.directory import DUE, FRESH, KEPT, SOON, STALE, Directory, Entry
+from registry.nodes.context import RegistryContext
+from registry.nodes.directory import DUE, FRESH, KEPT, SOON, STALE, Entry
 
 DIGEST_CHARACTERS = 16
 UNREAD = "unread"
@@ -28,20 +28,13 @@ class ExpectedHosts:
     when they were last counted.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        freshness: Freshness,
-        monotonic: Callable[[], float],
-        *,
-        is_set: bool,
-    ) -> None:
-        self._directory = directory
-        self._freshness = freshness
-        self._monotonic = monotonic
+    def __init__(self, context: RegistryContext) -> None:
+        self._directory = context.directory
+        self._freshness = context.settings.freshness
+        self._monotonic = context.clocks.monotonic
         self._left: dict[str, float] = {}  # until when they are kept, the earliest first
         self.hosts: Mapping[str, bool] = {}
-        self.digest = UNREAD if is_set else ""
+        self.digest = "" if context.settings.expected is None else UNREAD
         self.nodes = 0
 
     @property
@@ -118,17 +111,11 @@ class Ages:
     """
 
     def __init__(
-        self,
-        *,
-        directory: Directory,
-        freshness: Freshness,
-        monotonic: Callable[[], float],
-        expected: ExpectedHosts,
-        agree: Callable[[], bool],
+        self, context: RegistryContext, expected: ExpectedHosts, agree: Callable[[], bool]
     ) -> None:
-        self._directory = directory
-        self._freshness = freshness
-        self._monotonic = monotonic
+        self._directory = context.directory
+        self._freshness = context.settings.freshness
+        self._monotonic = context.clocks.monotonic
         self._expected = expected
         self._agree = agree
         self._expired: deque[float] = deque()  # when, of those within the last window

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from registry.nodes.changes import Change, ChangeKind
+from registry.nodes.context import HISTORY_BYTES
 from registry.nodes.directory import labels_start
 from registry.store.protocol import StorePosition
 
-MAX_BYTES = 32 * 1024 * 1024
 # What a change takes besides the nodes. So at least 10,000 changes of nodes below 3 KiB are kept,
 # and over 100,000 of nodes that become stale.
 BYTES_PER_CHANGE = 300
@@ -101,8 +101,7 @@ class ChangeHistory:
 
     def __init__(
         self,
-        *,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = HISTORY_BYTES,
         store_position: Callable[[], StorePosition | None] = lambda: None,
     ) -> None:
         self._run = token_hex(4)

@@ -1,6 +1,7 @@
 """The one stream of changes of nodes, its subscribers, and the log of who changed what."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -60,11 +61,14 @@ class NodeEvents:
     Nothing is kept for later subscribers. A heartbeat that changes nothing is not
     published, so it costs nothing here.
 
+    `counts` are how many of each kind were published.
+
     A subscriber returns quickly and changes no node. If it raises an exception, that is logged as
     a defect, and the other subscribers are called all the same.
     """
 
     def __init__(self, log: FilteringBoundLogger) -> None:
+        self.counts: Counter[ChangeKind] = Counter()
         self._log = log
         self._subscribers: dict[ChangeKind, list[Subscriber]] = {kind: [] for kind in ChangeKind}
 
@@ -75,6 +79,7 @@ class NodeEvents:
 
     def publish(self, change: Change) -> None:
         """Call the subscribers of a change."""
+        self.counts[change.kind] += 1
         for subscriber in self._subscribers[change.kind]:
             try:
                 subscriber(change)

@@ -1,14 +1,14 @@
 """Which hosts are rejected: those that are denied, and those with the hostname of another."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fnmatch import translate
 from hashlib import blake2b, sha256
 
 from clients.message import Heartbeat
 from registry.errors import CloneRefused
 from registry.nodes.changes import Source
-from registry.nodes.context import Freshness
+from registry.nodes.context import RegistryContext
 from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
 
 DIGEST_CHARACTERS = 16
@@ -59,9 +59,9 @@ class Clones:
     replaces the one before, as a restart does. If one that was replaced posts again, both run.
     """
 
-    def __init__(self, *, freshness: Freshness, monotonic: Callable[[], float]) -> None:
-        self._freshness = freshness
-        self._monotonic = monotonic
+    def __init__(self, context: RegistryContext) -> None:
+        self._freshness = context.settings.freshness
+        self._monotonic = context.clocks.monotonic
         # Digests of the instances that were replaced since the registry's start, by hostname.
         self._replaced: dict[str, tuple[bytes, ...]] = {}
 

@@ -14,6 +14,7 @@ from registry.store.protocol import NodeStore
 
 # A node that is held expires after so many times `expire_after`.
 MAX_HOLD = 7
+HISTORY_BYTES = 32 * 1024 * 1024
 
 
 class Clocks(NamedTuple):
@@ -92,16 +93,19 @@ class Freshness:
 class NodeRules:
     """The settings of nodes: when they age, how much they may take, and which hosts are denied.
 
-    `expected` is the file with the hosts that do not expire, None without one. `max_mib` and
-    `changes_per_minute` are 0 for no limit; `warm_up` is in seconds.
+    `store_url` is what is shown of the store; it holds no secrets. `expected` is the file with the
+    hosts that do not expire, None without one. `max_mib` and `changes_per_minute` are 0 for no
+    limit; `warm_up` is in seconds. `history_bytes` bounds the changes that are kept for watchers.
     """
 
     freshness: Freshness
+    store_url: str
     max_mib: int = 0
     changes_per_minute: int = 0
     denied: Sequence[str] = ()
     expected: Path | None = None
     warm_up: float = 0.0
+    history_bytes: int = HISTORY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,12 @@
 """What is remembered of heartbeats: how many came in the last hours, and which were rejected."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
 from registry.nodes.context import RegistryContext
+from registry.nodes.nodes import Nodes
 
 STEP_SECONDS = 60
 STEPS = 6 * 60
@@ -27,33 +27,22 @@ class HeartbeatSamples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatHistory:
-    """Takes a sample for each step, of counts that are kept anyway; in memory, for six hours.
+    """Takes a sample for each step, of counts that are kept anyway; in memory, for six hours."""
 
-    `accepted` returns how many heartbeats were accepted since the start, `states` how many nodes
-    are fresh and stale.
-    """
-
-    def __init__(
-        self,
-        *,
-        accepted: Callable[[], int],
-        states: Callable[[], tuple[int, int]],
-        wall: Callable[[], float],
-    ) -> None:
-        self._accepted = accepted
-        self._states = states
-        self._wall = wall
+    def __init__(self, context: RegistryContext, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._wall = context.clocks.wall
         self._before: int | None = None
-        self._until = int(wall())
+        self._until = int(self._wall())
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=STEPS)
 
     async def sample(self) -> None:
         """Take a sample; to be called at the beginning of the first step and at each end of one."""
-        accepted, before = self._accepted(), self._before
+        accepted, before = self._nodes.accepted, self._before
         self._before, self._until = accepted, int(self._wall())
         if before is not None:
             mean = round((accepted - before) / STEP_SECONDS, 3)
-            self._samples.append((mean, *self._states()))
+            self._samples.append((mean, *self._nodes.state_counts()))
 
     def samples(self) -> HeartbeatSamples:
         """Return what was sampled."""

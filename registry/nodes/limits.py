@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from clients.message import MAX_BODY_BYTES
 from registry.errors import CapacityReached, ChangesTooFast, TooManyHeartbeats
+from registry.nodes.context import RegistryContext
 from registry.nodes.directory import END_OF_LABELS, Entry, only_withdraws
 
 MIB = 1024 * 1024
@@ -95,7 +96,7 @@ class Capacity:
     released. `store_bytes` returns what the store takes for them.
     """
 
-    def __init__(self, *, max_mib: int, store_bytes: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, max_mib: int = 0, store_bytes: Callable[[], int] = lambda: 0) -> None:
         self._max_mib = max_mib
         self._store_bytes = store_bytes
         self._nodes = 0
@@ -341,10 +342,10 @@ class Limits:
     is to send it again. 0 is no limit.
     """
 
-    def __init__(
-        self, *, capacity: Capacity, changes_per_minute: int, steady: Callable[[], float]
-    ) -> None:
-        self.capacity = capacity
+    def __init__(self, context: RegistryContext) -> None:
+        settings, steady = context.settings, context.clocks.steady
+        changes_per_minute = settings.changes_per_minute
+        self.capacity = Capacity(settings.max_mib, lambda: context.store.memory_bytes)
         self._large_bytes = 0  # of the bodies that are being taken
         self._changes = RateLimit(per_minute=changes_per_minute, steady=steady)
         self._bytes = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, steady=steady)

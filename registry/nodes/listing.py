@@ -328,10 +328,6 @@ class NodeQueries:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
         await self._slices.run(iter(self._nodes.update_some_ages, False))
 
-    def require_available(self) -> None:
-        """Raise StoreUnavailable or NotLoaded if reads are not possible."""
-        self._nodes.writes.require_readable()
-
     async def prepare_read(self) -> None:
         """Mark stale nodes, and forget the expired ones, before a read.
 

@@ -25,10 +25,10 @@ from registry.nodes.directory import (
     entries_from_rows,
 )
 from registry.nodes.heartbeats import Heartbeats
-from registry.nodes.limits import Capacity, Limits
+from registry.nodes.limits import Limits
 from registry.nodes.writes import Writes
 from registry.responses.slices import TimeSlices
-from registry.store.protocol import HEALTHY, Member, Row, StoreHealth, as_shared
+from registry.store.protocol import HEALTHY, Member, Row, StoreHealth, StorePosition, as_shared
 
 STORE_STATES: tuple[tuple[type[Exception], str], ...] = (
     (NotLoaded, "loading"),
@@ -47,43 +47,24 @@ class Nodes:
     Every change is published as an event once it has taken effect.
     """
 
-    def __init__(self, context: RegistryContext) -> None:
-        store, settings, monotonic = context.store, context.settings, context.clocks.monotonic
-        self._store = store
-        self._shared = as_shared(store)
+    def __init__(self, context: RegistryContext, slices: TimeSlices) -> None:
+        self._store = context.store
+        self._shared = as_shared(context.store)
+        self._slices = slices
         self.directory = context.directory
         self._events = context.changes
-        self._freshness = settings.freshness
-        self._monotonic = monotonic
-        self.expected = ExpectedHosts(
-            context.directory,
-            settings.freshness,
-            monotonic,
-            is_set=settings.expected is not None,
-        )
-        self.ages = Ages(
-            directory=context.directory,
-            freshness=settings.freshness,
-            monotonic=monotonic,
-            expected=self.expected,
-            agree=lambda: not self.expected_elsewhere,
-        )
+        self._monotonic = context.clocks.monotonic
+        self.expected = ExpectedHosts(context)
+        self.ages = Ages(context, self.expected, agree=lambda: not self.expected_elsewhere)
         context.changes.subscribe(self.ages.note_expired, [ChangeKind.EXPIRED])
-        self.capacity = Capacity(
-            max_mib=settings.max_mib, store_bytes=lambda: context.store.memory_bytes
-        )
-        self.denied = DeniedHosts(settings.denied)
-        self.writes = Writes(store, context.clocks.steady)
-        limits = Limits(
-            capacity=self.capacity,
-            changes_per_minute=settings.changes_per_minute,
-            steady=context.clocks.steady,
-        )
-        clones = Clones(freshness=settings.freshness, monotonic=monotonic)
-        self._applied = Applied(context, self.writes, limits, clones, self.denied)
-        self.heartbeats = Heartbeats(context, self.writes, limits, clones, self._applied)
+        self.denied = DeniedHosts(context.settings.denied)
+        self.writes = Writes(context)
+        self.limits = Limits(context)
+        clones = Clones(context)
+        self._applied = Applied(context, self.writes, self.limits, clones, self.denied)
+        self.heartbeats = Heartbeats(context, self.writes, self.limits, clones, self._applied)
 
-    async def load(self, slices: TimeSlices) -> bool:
+    async def load(self) -> bool:
         """Read the store; return whether it continues what the last registry here left.
 
         Until then every other method raises NotLoaded. Raises StoreOpenError.
@@ -91,7 +72,7 @@ class Nodes:
         self._announce()
         rows, continues = await self._store.load()
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
-        await slices.run(self._publish_loaded(entries))
+        await self._slices.run(self._publish_loaded(entries))
         self._store.follow(self._applied)
         self.writes.unavailable_error = None
         return continues
@@ -100,12 +81,12 @@ class Nodes:
         if self._shared is not None:
             self._shared.announce(denied=self.denied.digest, expected=self.expected.digest)
 
-    async def expect(self, hosts: Mapping[str, bool], digest: str, slices: TimeSlices) -> None:
+    async def expect(self, hosts: Mapping[str, bool], digest: str) -> None:
         """Expect these hosts from now on, and no others."""
-        await slices.run(self.expected.replace(hosts, digest))
+        await self._slices.run(self.expected.replace(hosts, digest))
         self._announce()
 
-    async def deny(self, patterns: Iterable[str], slices: TimeSlices) -> None:
+    async def deny(self, patterns: Iterable[str]) -> None:
         """Deny these hosts from now on, and no others; forget those that are known.
 
         Those that are denied no more are listed again if the store has them.
@@ -113,8 +94,8 @@ class Nodes:
         self.denied.replace(patterns)
         self._announce()
         if not isinstance(self.writes.unavailable_error, NotLoaded):
-            await slices.run(self._forget_denied())
-            await slices.run(self._applied.release(DENIED))
+            await self._slices.run(self._forget_denied())
+            await self._slices.run(self._applied.release(DENIED))
 
     def _forget_denied(self) -> Iterator[None]:
         """Forget all nodes that are denied, in memory at once, and in the store soon."""
@@ -141,7 +122,7 @@ class Nodes:
                 self._applied.withhold(entry)
             else:
                 entries.append(entry)
-        self.capacity.fill((entry.hostname, entry.head) for entry in entries)
+        self.limits.capacity.fill((entry.hostname, entry.head) for entry in entries)
         self.directory.fill(entries)
         return entries
 
@@ -159,6 +140,11 @@ class Nodes:
         """
         is_full = isinstance(self.writes.unavailable_error, StoreFull)
         return None if is_full else self.unavailable_reason
+
+    @property
+    def is_store_shared(self) -> bool:
+        """Whether several registries can use the store."""
+        return self._shared is not None
 
     @property
     def members(self) -> Sequence[Member]:
@@ -224,29 +210,27 @@ class Nodes:
             ),
         )
 
-    async def flush(self) -> None:
-        """Make durable which nodes were heard of since the last call.
-
-        If there were none, write now and then all the same: after a crash, ages go on from the
-        last write. While the store is unavailable, each call tries it again.
-        """
-        await self.writes.flush(max_interval=self._freshness.max_flush_interval)
-
     @property
     def health(self) -> StoreHealth:
         """How the store is; one that is not shared is always healthy."""
         return HEALTHY if self._shared is None else self._shared.health
+
+    def store_position(self) -> StorePosition | None:
+        """Return up to which change of a shared store is in memory; None without an order."""
+        return None if self._shared is None else self._shared.position
+
+    @property
+    def accepted(self) -> int:
+        """How many heartbeats were accepted since the start."""
+        counts = self._events.counts
+        changed = counts[ChangeKind.ADDED] + counts[ChangeKind.CHANGED]
+        return self.heartbeats.counts.unchanged + changed
 
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
         fresh = len(self.directory.fresh())
         return fresh, len(self.directory) - fresh
-
-    @property
-    def apps_down(self) -> int:
-        """How many nodes tell of apps that do not run or are unhealthy."""
-        return self.directory.apps_down
 
     def update_some_ages(self) -> bool:
         """Mark some nodes as stale, forget some expired ones; return whether there were any.

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
+from registry.nodes.context import RegistryContext
 from registry.nodes.directory import Entry
-from registry.store.protocol import DoneCallback, Guard, NodeStore, as_shared
+from registry.store.protocol import DoneCallback, Guard, as_shared
 
 MAX_DELETED_AT_ONCE = 200
 # Of a million nodes, none is in the processor's cache: this many take the loop 2 ms of CPU time,
@@ -23,16 +23,17 @@ class Writes:
     are not accepted at present, None if they are; the outcome of each write sets it.
     """
 
-    def __init__(self, store: NodeStore, steady: Callable[[], float]) -> None:
-        self._store = store
-        self._shared = as_shared(store)
-        self._steady = steady
+    def __init__(self, context: RegistryContext) -> None:
+        self._store = context.store
+        self._shared = as_shared(context.store)
+        self._steady = context.clocks.steady
+        self._max_flush_interval = context.settings.freshness.max_flush_interval
         self.unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
         self.pending: dict[str, Entry | None] = {}
-        self._last_flush = steady()
+        self._last_flush = self._steady()
         # In their order. One that is marked as touched no more is skipped.
         self._touched: deque[Entry] = deque()
         # Those that went since the write that is on its way has begun; None while there is none.
@@ -49,9 +50,13 @@ class Writes:
 
         Raises StoreUnavailable, NotLoaded.
         """
-        error = self.unavailable_error
-        if error is not None and not isinstance(error, StoreFull | StoreUnreachable):
-            raise error
+        if self.unavailable_error is not None and not self.is_readable:
+            raise self.unavailable_error
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether reads are possible."""
+        return isinstance(self.unavailable_error, StoreFull | StoreUnreachable | None)
 
     @property
     def is_up_to_date(self) -> bool:
@@ -118,18 +123,19 @@ class Writes:
         """Record that a node stays in the store; return whether it was to go, and had not yet."""
         return self._expired.pop(hostname, None) is not None
 
-    async def flush(self, *, max_interval: float) -> None:
+    async def flush(self) -> None:
         """Make durable which nodes were seen since the last call.
 
-        If there are none, write all the same `max_interval` seconds after the last write. While the
-        store is unavailable, each call tries it again.
+        If there were none, write now and then all the same: after a crash, ages go on from the
+        last write. While the store is unavailable, each call tries it again.
         """
         if isinstance(self.unavailable_error, NotLoaded):
             return
         while self._touched and not self._touched[0].is_touched:
             self._touched.popleft()
         now = self._steady()
-        is_due = self.unavailable_error is not None or now - self._last_flush >= max_interval
+        is_due = now - self._last_flush >= self._max_flush_interval
+        is_due |= self.unavailable_error is not None
         if not (self._touched or is_due):
             return
         self._last_flush = now

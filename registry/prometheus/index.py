@@ -30,7 +30,7 @@ class TargetIndex:
     """
 
     def __init__(
-        self, *, directory: Directory, target_options: TargetOptions, slices: TimeSlices
+        self, directory: Directory, target_options: TargetOptions, slices: TimeSlices
     ) -> None:
         self._directory = directory
         self._target_options = target_options

@@ -33,7 +33,7 @@ class Scrapers:
     that, the key that has the most loses its oldest, so that no key removes what others have.
     """
 
-    def __init__(self, *, clocks: Clocks) -> None:
+    def __init__(self, clocks: Clocks) -> None:
         self._wall, _, self._steady = clocks
         self._last_fetch: _Latest[tuple[str, str], float] = _Latest(MAX_SCRAPERS)
         self._last_of_service: _Latest[tuple[str, str, str], int] = _Latest(MAX_FETCHES)

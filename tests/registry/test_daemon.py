@@ -66,7 +66,9 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
         clock.pass_seconds(seconds)
 
     log = structlog.get_logger()
-    async with PeriodicTask(interval=FLUSH_SECONDS, action=nodes.flush, log=log, sleep=sleep):
+    async with PeriodicTask(
+        interval=FLUSH_SECONDS, action=nodes.writes.flush, log=log, sleep=sleep
+    ):
         # If a flush is under way when the heartbeat comes, that one has to end first.
         assert 2 * await asyncio.wait_for(durable, 10) <= 1
 

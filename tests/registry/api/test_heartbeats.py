@@ -152,7 +152,7 @@ async def test_an_unchanged_heartbeat_moves_last_update_at_once_and_is_durable_a
     assert answer.json()[0]["last_update"] == WALL + 30
     assert (await registry.get("/nodes"))[0]["last_update"] == WALL + 30
     assert (await registry.counts())["changed"] == 0
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
     assert registry.store.rows["web-1"].last_update == WALL + 30
 
 
@@ -236,7 +236,7 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
     assert answer.status == 507
     assert (await registry.get("/nodes/web-1"))[0]["last_update"] == WALL + 30
     registry.store.failure = None
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
     assert (await registry.post("web-1", ["a"])).status == 200
     assert registry.store.rows["web-1"].last_update == WALL + 30
 
@@ -263,7 +263,7 @@ async def test_a_changed_heartbeat_that_the_store_refuses_counts_as_heard(
             assert answer.status == status
 
         registry.store.failure = None
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         (node,) = await registry.get("/nodes?stale=false")
         assert (node["labels"], node["last_update"]) == (["before"], WALL + 180)
         clone = await registry.post("web-1", ["clone"], {"agent.id": "two"})
@@ -312,7 +312,7 @@ async def test_when_the_store_has_failed_reads_are_503_and_recover(
     assert answer.json() == {"message": "the disk is gone"}
     assert (await registry.ask("GET", "/healthz", key=None)).status == 503
     registry.store.failure = None
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
     assert (await registry.ask("GET", path)).status == 200
 
 

@@ -119,7 +119,7 @@ async def test_a_deleted_node_is_gone_for_good(fleet: InProcessRegistry) -> None
     assert answer.status == 200
     assert answer.json() == {"message": "web-1 is forgotten"}
     assert await names(fleet, "") == ["db-1", "web-2"]
-    await fleet.components.nodes.flush()
+    await fleet.components.nodes.writes.flush()
     assert "web-1" not in fleet.store.rows
     assert (await fleet.ask("DELETE", "/nodes/web-1")).status == 404
 

@@ -91,7 +91,7 @@ async def test_nothing_is_posted_while_the_nodes_cannot_be_read(
             await asyncio.sleep(1)
             assert receiver.taken == ["resync started"]
         registry.store.failure = None
-        await nodes.flush()
+        await nodes.writes.flush()
         await until_taken(receiver, "resync started", "stale h1")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from config import VERSION
 from registry.callbacks.receiver import Callback, PostFailed, Receiver, signature
 from registry.nodes.search import Filters
 from tests.support.certificates import Authority, self_signed
@@ -21,7 +22,7 @@ NOW = 1_793_000_000
 async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
     """Post one body."""
     callback = Callback(url=url, key=KEY, filters=Filters(), ca=ca)
-    receiver = Receiver(callback, wall=lambda: NOW + 0.9, user_agent="rollcall-registry/1")
+    receiver = Receiver(callback, wall=lambda: NOW + 0.9)
     async with receiver.connection():
         await receiver.post(body)
 
@@ -41,7 +42,7 @@ async def test_a_body_is_posted_as_json_with_its_signature(http_server: HttpServ
     assert request.method == "POST"
     assert request.path_qs == "/changes?token=t"
     assert request.headers["Content-Type"] == "application/json"
-    assert request.headers["User-Agent"] == "rollcall-registry/1"
+    assert request.headers["User-Agent"] == f"rollcall-registry/{VERSION}"
     assert request.headers["Rollcall-Signature"] == signature(KEY, timestamp=NOW, body=body)
 
 
@@ -121,7 +122,7 @@ async def test_batches_that_follow_each_other_share_a_connection(
     tls = server_context(authority.issue("127.0.0.1")) if over_tls else None
     url = await http_server(handle, tls=tls)
     callback = Callback(url=url, key=KEY, filters=Filters(), ca=authority.ca)
-    receiver = Receiver(callback, wall=lambda: NOW, user_agent="rollcall-registry/1")
+    receiver = Receiver(callback, wall=lambda: NOW)
     async with receiver.connection():
         for _ in range(10):
             await receiver.post(b"{}")

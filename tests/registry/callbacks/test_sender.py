@@ -20,6 +20,8 @@ from registry.nodes.search import Filters
 from registry.store.protocol import Row
 from runtime.pauses import Backoff
 from tests.support.machine.clocks import in_virtual_time
+from tests.support.registry.in_process import clocks_of, context_of
+from tests.support.registry.stores.memory_store import MemoryStore
 
 WEB = "service:web"
 
@@ -27,7 +29,8 @@ WEB = "service:web"
 class Posts(Receiver):
     """A receiver without HTTP: what it took, and whether it takes anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, callback: Callback) -> None:
+        super().__init__(callback, lambda: 0.0)
         self.bodies: list[list[dict[str, Any]]] = []
         self.times: list[float] = []
         self.tries = 0
@@ -61,22 +64,17 @@ class Harness:
 
     def __init__(self, *, labels: tuple[str, ...] = (), max_bytes: int = 1_000_000) -> None:
         self.history = ChangeHistory(max_bytes=max_bytes)
-        self.receiver = Posts()
+        callback = Callback(url="http://r/x?secret", key=b"k", filters=Filters(labels=labels))
+        self.receiver = Posts(callback)
         self.ready = True
         self.logged = LogCapture()
         self.progress = Progress()
-        self.sender = CallbackSender(
-            Callback(url="http://r/x?secret", key=b"k", filters=Filters(labels=labels)),
-            self.receiver,
-            progress=self.progress,
-            backoff=Backoff(max_seconds=60, random=Random(1)),
-            parts=Parts(
-                batches=ChangeBatches(self.history),
-                is_ready=lambda: self.ready,
-                steady=asyncio.get_running_loop().time,
-                log=structlog.wrap_logger(None, processors=[self.logged]),
-            ),
-        )
+        log = structlog.wrap_logger(None, processors=[self.logged])
+        clocks = clocks_of(asyncio.get_running_loop().time)
+        context = context_of(MemoryStore(), clocks, log=log)
+        parts = Parts(context, ChangeBatches(self.history), lambda: self.ready)
+        backoff = Backoff(max_seconds=60, random=Random(1))
+        self.sender = CallbackSender(self.receiver, self.progress, backoff, parts)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

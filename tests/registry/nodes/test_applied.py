@@ -54,7 +54,7 @@ async def test_a_change_and_a_deletion_by_another_registry_take_effect() -> None
         registry.store.shared.deleted("near", expired=False)
         registry.store.shared.deleted("unknown", expired=False)
         assert await names(registry) == []
-        assert registry.components.nodes.capacity.used_bytes == 0
+        assert registry.components.nodes.limits.capacity.used_bytes == 0
 
 
 async def test_a_node_that_is_heard_of_elsewhere_stays_fresh_and_its_time_is_shown() -> None:
@@ -106,7 +106,7 @@ async def test_an_own_report_that_comes_back_does_not_undo_a_later_one() -> None
 
         registry.store.shared.heard([("a", shown - 10, "127.0.0.1")], own=True)
         assert (await registry.get("/nodes/a"))[0]["last_update"] == shown
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         registry.store.shared.heard([("a", shown + 3, "127.0.0.1")], own=True)
         assert (await registry.get("/nodes/a"))[0]["last_update"] == shown + 3
 
@@ -117,14 +117,14 @@ async def test_a_node_that_expired_elsewhere_is_kept_and_written_again_if_it_is_
         await registry.post("b")
         registry.clock.pass_seconds(91)
         await registry.post("a")
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
 
         registry.store.shared.deleted("a", expired=True)
         registry.store.shared.deleted("b", expired=True)
 
         assert await names(registry) == ["a"]
         touched = registry.store.touches
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         assert registry.store.touches == touched + 1
 
 
@@ -173,7 +173,7 @@ async def test_without_its_store_a_registry_goes_on_from_memory_and_says_how_old
         assert await states(registry) == (1, 0)  # nobody knows who reports elsewhere
 
         registry.store.failure, registry.store.age = None, 0.0
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         answer = await registry.ask("GET", "/nodes")
         assert "Rollcall-Store-Age" not in answer.headers
 

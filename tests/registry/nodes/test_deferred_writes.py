@@ -4,15 +4,16 @@ import asyncio
 import itertools
 
 from registry.errors import StoreUnavailable
+from registry.nodes.context import Freshness
 from registry.nodes.directory import Entry
 from registry.nodes.writes import MAX_TOUCHED_AT_ONCE, Writes
 from tests.support.machine.clocks import ManualClock
+from tests.support.registry.in_process import clocks_of, context_of
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.registry.stores.sqlite_store import row
 
 BEFORE = row("a")
 HEARD_AT = BEFORE.last_update + 60
-LONG_SECONDS = 100.0
 
 
 def heard(hostname: str = "a") -> Entry:
@@ -21,8 +22,9 @@ def heard(hostname: str = "a") -> Entry:
 
 
 def loaded(store: MemoryStore) -> Writes:
-    """Return the writes to a store whose nodes are loaded."""
-    writes = Writes(store, ManualClock())
+    """Return the writes to a store whose nodes are loaded; each flush writes."""
+    always = Freshness(stale_after=0, expire_after=0, started=0.0, expire_at_most_percent=0)
+    writes = Writes(context_of(store, clocks_of(ManualClock()), freshness=always))
     writes.unavailable_error = None
     return writes
 
@@ -33,10 +35,10 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
     writes.touch(node)
 
     store.failure = StoreUnavailable("the disk is full")
-    await writes.flush(max_interval=LONG_SECONDS)
+    await writes.flush()
     assert node.is_touched
     store.failure = None
-    await writes.flush(max_interval=LONG_SECONDS)
+    await writes.flush()
 
     assert store.rows["a"].last_update == HEARD_AT
     assert not node.is_touched
@@ -48,7 +50,7 @@ async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None
     store.failure = StoreUnavailable("the disk is full")
     for _ in range(5):
         writes.touch(node)
-        await writes.flush(max_interval=0)
+        await writes.flush()
 
     assert writes.touched == 1
 
@@ -60,7 +62,7 @@ async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of()
     for name in hostnames:
         writes.touch(heard(name))
 
-    flushed = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS))
+    flushed = asyncio.create_task(writes.flush())
     written = [0]
     while not flushed.done():
         await asyncio.sleep(0)
@@ -77,13 +79,13 @@ async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> 
     writes = loaded(store)
     writes.touch(node)
     store.failure = StoreUnavailable("the disk is full")
-    failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS))
+    failing = asyncio.create_task(writes.flush())
     await asyncio.sleep(0)  # it has handed the node to the store
 
     writes.discard_touch(node)  # then a new node may have the name
     await failing
     store.failure = None
-    await writes.flush(max_interval=0)
+    await writes.flush()
 
     assert store.rows["a"] == BEFORE
 
@@ -94,10 +96,10 @@ async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_
     writes.touch(node)
 
     writes.discard_touch(node)
-    await writes.flush(max_interval=0)
+    await writes.flush()
     assert store.rows["a"] == BEFORE
     writes.touch(node)
-    await writes.flush(max_interval=LONG_SECONDS)
+    await writes.flush()
 
     assert store.rows["a"].last_update == HEARD_AT
 
@@ -108,13 +110,13 @@ async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> N
     writes.touch(node)
 
     writes.pending["a"] = node
-    await writes.flush(max_interval=0)
+    await writes.flush()
     assert store.rows["a"] == BEFORE
     assert node.is_touched
     node.last_update += 30
     writes.touch(node)
     del writes.pending["a"]
-    await writes.flush(max_interval=LONG_SECONDS)
+    await writes.flush()
 
     assert store.rows["a"].last_update == HEARD_AT + 30
 
@@ -127,7 +129,7 @@ async def test_a_node_that_goes_while_its_change_is_written_is_not_written_later
     writes.pending["a"] = node
     writes.discard_touch(node)
     del writes.pending["a"]
-    await writes.flush(max_interval=0)
+    await writes.flush()
 
     assert store.rows["a"] == BEFORE
     assert not node.is_touched

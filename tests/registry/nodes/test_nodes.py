@@ -4,39 +4,29 @@ import shutil
 from pathlib import Path
 
 import pytest
-import structlog
-from prometheus_client import CollectorRegistry
 
 from clients.message import Heartbeat
 from registry.api.access import NodeKeys
-from registry.composition import RegistryComponents
 from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
 from registry.nodes.changes import Source
-from registry.nodes.context import Clocks, Freshness
-from registry.responses.slices import TimeSlices
+from registry.prometheus.targets import TargetOptions
+from registry.registry import Registry
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import (
     NODE_SECRET,
     WEB_HOSTS,
     InProcessRegistry,
-    components_on,
+    clocks_of,
+    context_of,
 )
 from tests.support.registry.stores.sqlite_store import Batches, open_store
 
 OPERATOR = Source("ops", "127.0.0.1")
 
 
-def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
-    return components_on(
-        store=store,
-        freshness=Freshness(
-            stale_after=90, expire_after=0, started=uptime.now, expire_at_most_percent=0
-        ),
-        clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime, steady=uptime),
-        metrics=CollectorRegistry(),
-        log=structlog.get_logger(),
-    )
+def registry_on(store: SqliteStore, uptime: ManualClock) -> Registry:
+    return Registry(context_of(store, clocks_of(uptime)), TargetOptions())
 
 
 @pytest.mark.slow
@@ -45,14 +35,14 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     uptime, batches = ManualClock(), Batches()
     store = SqliteStore(path=path, monotonic=uptime, observe=batches.observe)
     nodes = registry_on(store, uptime).nodes
-    await nodes.load(TimeSlices())
+    await nodes.load()
     heartbeat = Heartbeat(labels=[], kv={})
     await nodes.heartbeats.accept_durably(
         "web-1", heartbeat, b"", OPERATOR, operator=True, is_large=False
     )
     for _ in range(200):
         uptime.now += 0.5
-        await nodes.flush()
+        await nodes.writes.flush()
     assert nodes.state_counts() == (0, 1)
     for suffix in ("", "-wal"):  # what a kill would leave
         shutil.copy(f"{path}{suffix}", f"{crashed}{suffix}")
@@ -71,13 +61,13 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
     await registry.post("web-1")
     registry.store.failure = StoreUnavailable("broken")
     for _ in range(5):
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
     assert (await registry.counts())["store"] == 0
 
     assert (await registry.post("web-1")).status == 503  # the same as before
     assert (await registry.post("web-1", ["new"])).status == 503
     assert (await registry.post("web-2")).status == 503
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
 
     assert await registry.counts() == {
         "unchanged": 1,
@@ -89,7 +79,7 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
         "capacity": 0,
     }
     registry.store.failure = None
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
     assert (await registry.post("web-1")).status == 200
     assert (await registry.counts())["unchanged"] == 2
 
@@ -157,7 +147,7 @@ async def test_a_deletion_leaves_nothing_behind_whether_it_succeeds_or_fails(
     for hostname in ("web-1", "web-2"):
         assert (await registry.ask("DELETE", f"/nodes/{hostname}")).status == 503
     registry.store.failure = None
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
 
     assert (await registry.post("web-1")).status == 200  # it changes nothing
     assert (await registry.counts())["unchanged"] == 1

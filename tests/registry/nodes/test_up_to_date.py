@@ -157,12 +157,12 @@ async def test_what_was_heard_of_is_not_written_of_a_node_that_another_registry_
         await registry.post("a", ["ours"], FIRST)
         await registry.post("a", ["ours"], FIRST)
         registry.store.shared.stored(of_another_registry("first"))
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         assert registry.store.touches == 0
 
         await registry.post("a", ["theirs"], FIRST)
         registry.store.shared.stored(of_another_registry("first"))  # as it is here
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         assert registry.store.touches == 1
 
 
@@ -216,7 +216,7 @@ async def test_while_the_store_is_away_the_ages_of_nodes_alone_stand_still(
         registry.store.failure = StoreUnreachable("the servers are away")
 
         registry.clock.pass_seconds(700)
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
 
         assert registry.components.nodes.state_counts() == (1, 0)
         assert await shown("consumer_last_fetch_age_seconds") == 700

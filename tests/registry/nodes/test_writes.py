@@ -10,6 +10,7 @@ from registry.nodes.directory import Entry
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 from tests.support.machine.clocks import ManualClock
+from tests.support.registry.in_process import clocks_of, context_of
 from tests.support.registry.stores.memory_store import MemoryStore
 
 WEB = "web-1"
@@ -21,7 +22,7 @@ class Changes:
     def __init__(self, failure: Exception | None = None) -> None:
         self.store = MemoryStore()
         self.store.failure = failure
-        self.writes = Writes(self.store, ManualClock())
+        self.writes = Writes(context_of(self.store, clocks_of(ManualClock())))
         self.left: list[dict[str, Entry | None]] = []
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
@@ -55,7 +56,7 @@ async def test_a_change_leaves_nothing_behind_whether_it_succeeds_or_fails(
 
     made.store.failure = None
     made.writes.touch(node())
-    await made.writes.flush(max_interval=9)
+    await made.writes.flush()
     assert made.writes.touched == 0, "it is still held back"
 
 

@@ -44,7 +44,7 @@ async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_
 
             assert await targets(registry) == [[f"{address}:9100"]]
         assert (await registry.counts())["unchanged"] == 3
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         assert registry.store.rows["h1"].address == "127.0.0.2"
 
 

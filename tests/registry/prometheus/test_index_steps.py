@@ -103,7 +103,7 @@ def longest_step(labels: list[str]) -> float:
     directory, steps = Directory(), IndexSteps()
     entry = entry_of("h1", Heartbeat(labels=labels, kv={}))
     directory.put(entry, heard=0.0)
-    index = TargetIndex(directory=directory, target_options=TargetOptions(), slices=steps)
+    index = TargetIndex(directory, TargetOptions(), steps)
     index.on_change(Change(ChangeKind.ADDED, entry, REGISTRY))
 
     async def ask() -> None:

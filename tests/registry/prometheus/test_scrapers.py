@@ -41,7 +41,7 @@ async def test_a_user_agent_of_any_bytes_can_be_shown(registry: InProcessRegistr
 
 def test_of_ever_new_consumers_those_are_kept_who_asked_last() -> None:
     clock = ManualClocks()
-    scrapers = Scrapers(clocks=clock.clocks())
+    scrapers = Scrapers(clock.clocks())
     scrapers.record_fetch("prometheus", "faithful")
     for number in range(MAX_SCRAPERS - 1):
         scrapers.record_fetch("stranger", f"agent {number}")
@@ -59,7 +59,7 @@ def test_of_ever_new_consumers_those_are_kept_who_asked_last() -> None:
 
 def test_ever_new_consumers_of_one_key_remove_none_of_another() -> None:
     clock = ManualClocks()
-    scrapers = Scrapers(clocks=clock.clocks())
+    scrapers = Scrapers(clock.clocks())
     scrapers.record_fetch("prometheus", "faithful")
     scrapers.record_service("web", "prometheus", "127.0.0.1")
     clock.pass_seconds(7)

@@ -213,7 +213,7 @@ def test_large_nodes_that_expire_at_once(measured: Measured, shape: str) -> None
 
     assert measured.longest(work, prepare=prepare) < MAX_SECONDS
     assert not registry.components.context.directory
-    assert registry.components.nodes.capacity.used_bytes == 0
+    assert registry.components.nodes.limits.capacity.used_bytes == 0
 
 
 @pytest.mark.parametrize("clients", [1, CLIENTS])
@@ -231,7 +231,7 @@ def test_large_nodes_that_are_deleted(measured: Measured, shape: str, clients: i
         return add_many(registry, shape)
 
     assert measured.longest(work, prepare=prepare, goal=goal) < goal
-    assert registry.components.nodes.capacity.used_bytes == 0
+    assert registry.components.nodes.limits.capacity.used_bytes == 0
 
 
 def test_what_follows_from_a_batch_is_spread_and_keeps_its_order() -> None:

@@ -288,10 +288,10 @@ def test_a_store_that_fails_and_returns(loaded: LoadedRegistry) -> None:
     async def work() -> None:
         change = {"changed": json.dumps({"labels": [], "kv": {"change": str(next(numbers))}})}
         registry.store.failure = StoreUnavailable("the disk is gone")
-        await components.nodes.flush()
+        await components.nodes.writes.flush()
         await together(*[partial(post, registry, change, 503)] * CLIENTS)
         registry.store.failure = None
-        await components.nodes.flush()
+        await components.nodes.writes.flush()
         await together(*[partial(post, registry, change)] * CLIENTS)
 
     assert loaded.longest(work) < MAX_SECONDS

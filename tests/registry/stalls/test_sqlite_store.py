@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import structlog
 
-from httpd.metrics import new_metrics
-from registry.composition import RegistryComponents
 from registry.daemon import IndexRefresher
 from registry.nodes.context import Freshness
 from registry.nodes.directory import Entry
+from registry.prometheus.targets import TargetOptions
+from registry.registry import Registry
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.in_process import ManualClocks, components_on
+from tests.support.registry.in_process import ManualClocks, context_of
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.stalls.loaded_registry import MAX_SECONDS
 from tests.support.registry.stores.sqlite_store import ignore, open_store
@@ -38,7 +37,7 @@ class Stored(NamedTuple):
     loop: MeasuredLoop
     path: Path
     store: SqliteStore
-    components: RegistryComponents
+    components: Registry
     refresher: IndexRefresher
     clock: ManualClocks
 
@@ -53,20 +52,14 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
         store = SqliteStore(
             path=path, monotonic=lambda: clock.uptime, observe=lambda _operations, _seconds: None
         )
-        components = components_on(
-            store=store,
-            freshness=Freshness(
-                stale_after=STALE_SECONDS,
-                expire_after=EXPIRE_SECONDS,
-                started=clock.uptime,
-                expire_at_most_percent=0,
-            ),
-            clocks=clock.clocks(),
-            metrics=new_metrics(),
-            log=structlog.wrap_logger(
-                None, wrapper_class=structlog.make_filtering_bound_logger("error")
-            ),
+        freshness = Freshness(
+            stale_after=STALE_SECONDS,
+            expire_after=EXPIRE_SECONDS,
+            started=clock.uptime,
+            expire_at_most_percent=0,
         )
+        context = context_of(store, clock.clocks(), freshness=freshness)
+        components = Registry(context, TargetOptions())
         refresher = IndexRefresher(components.index, components.context.directory)
         stack.enter_context(refresher)
         loop.run(components.load())

@@ -1,7 +1,7 @@
 """A registry within the test: real rules and routes on a real port, time and store in our hand."""
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,25 +14,20 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 from yarl import URL
 
-from config.registry import NodesSettings
+from config.registry import NodesSettings, RegistrySettings
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.clients import TrustedProxies
 from httpd.metrics import new_metrics
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
-from registry.composition import (
-    RegistryComponents,
-    build_application,
-    build_components,
-)
-from registry.nodes.change_log import MAX_BYTES
 from registry.nodes.changes import AUDITED_KINDS, Change, NodeEvents, Source
-from registry.nodes.context import Clocks, Freshness, NodeRules, RegistryContext
+from registry.nodes.context import HISTORY_BYTES, Clocks, Freshness, NodeRules, RegistryContext
 from registry.nodes.directory import Directory
 from registry.prometheus.targets import TargetOptions
+from registry.registry import Registry
 from registry.store.protocol import NodeStore
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.run.answers import recorded_metrics
@@ -112,7 +107,7 @@ class InProcessRegistry:
         *,
         address: tuple[str, int],
         app: web.Application,
-        components: RegistryComponents,
+        components: Registry,
         controls: Controls,
     ) -> None:
         self.address = address
@@ -165,40 +160,54 @@ class InProcessRegistry:
         await self._session.close()
 
 
-def components_on(
-    *,
+def context_of(
     store: NodeStore,
-    freshness: Freshness,
     clocks: Clocks,
-    log: FilteringBoundLogger,
-    metrics: CollectorRegistry,
+    *,
+    freshness: Freshness | None = None,
     limits: NodesSettings = NO_LIMITS,
-    target_options: TargetOptions | None = None,
-    history_bytes: int = MAX_BYTES,
-) -> RegistryComponents:
-    """Build the rules on a store that is not loaded yet."""
-    context = RegistryContext(
+    history_bytes: int = HISTORY_BYTES,
+    log: FilteringBoundLogger | None = None,
+) -> RegistryContext:
+    """Return the context of a registry on a store that is not loaded yet; no node expires."""
+    log = log or silent_log("error")
+    return RegistryContext(
         store=store,
         directory=Directory(),
         changes=NodeEvents(log),
         settings=NodeRules(
-            freshness=freshness,
+            freshness=freshness
+            or Freshness(
+                stale_after=90,
+                expire_after=0,
+                started=clocks.monotonic(),
+                expire_at_most_percent=0,
+            ),
+            store_url="memory:",
             max_mib=limits.max_mib,
             changes_per_minute=limits.changes_per_minute,
             denied=limits.denied,
             expected=None if limits.expected is None else Path(limits.expected),
             warm_up=limits.warm_up,
+            history_bytes=history_bytes,
         ),
         clocks=clocks,
         log=log,
-        metrics=metrics,
+        metrics=new_metrics(),
     )
-    return build_components(
-        context,
-        target_options=target_options or TargetOptions(),
-        store_url="sqlite:///memory",
-        history_bytes=history_bytes,
+
+
+def clocks_of(clock: Callable[[], float]) -> Clocks:
+    """Return the clocks of a registry, of which one decides."""
+    return Clocks(wall=lambda: float(WALL), monotonic=clock, steady=clock)
+
+
+def silent_log(level: str) -> FilteringBoundLogger:
+    """Return a logger that prints nothing below a level."""
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
+    return log
 
 
 @asynccontextmanager
@@ -219,21 +228,16 @@ async def in_process_registry(
     lane: bool = True,
     record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
-    history_bytes: int = MAX_BYTES,
+    history_bytes: int = HISTORY_BYTES,
     max_connections: int = 2000,
     trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[InProcessRegistry]:
     """Run a registry while the context is open; without the lane, aiohttp answers everything."""
     clock = clock or ManualClocks()
     store = store or MemoryStore()
-    metrics = new_metrics()
-    request_metrics = recorded_metrics("registry", metrics)
-    log = structlog.wrap_logger(
-        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
-    )
-    components = components_on(
-        store=store,
-        target_options=target_options,
+    context = context_of(
+        store,
+        clock.clocks(),
         freshness=Freshness(
             stale_after=stale_after,
             expire_after=expire_after,
@@ -241,28 +245,30 @@ async def in_process_registry(
             expire_at_most_percent=limits.expire_at_most_percent,
         ),
         limits=limits,
-        clocks=clock.clocks(),
-        metrics=metrics,
-        log=log,
         history_bytes=history_bytes,
+        log=silent_log(level),
     )
+    request_metrics = recorded_metrics("registry", context.metrics)
+    components = Registry(context, target_options or TargetOptions())
     audit: list[tuple[str, str, Source]] = []
 
     def record(change: Change) -> None:
         audit.append((change.kind, change.node.hostname, change.source))
 
     if record_audit:
-        components.context.changes.subscribe(record, AUDITED_KINDS)
+        context.changes.subscribe(record, AUDITED_KINDS)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,
-        keyring=keyring,
-        request_metrics=request_metrics,
-        open_metrics=open_metrics,
-        open_swagger=open_swagger,
-        pages=pages,
-        max_connections=max_connections,
-        proxies=TrustedProxies(trusted_proxies),
+        RegistrySettings(
+            open_metrics=open_metrics,
+            open_swagger=open_swagger,
+            pages=pages,
+            max_connections=max_connections,
+            trusted_proxies=tuple(trusted_proxies),
+        ),
+        keyring,
+        request_metrics,
     )
     if load:
         await components.load()
@@ -273,7 +279,7 @@ async def in_process_registry(
         max_connections=max_connections,
         drain_seconds=5.0,
         timeouts=timeouts,
-        log=log,
+        log=context.log,
         lane=heartbeat_endpoint(components.nodes) if lane else None,
     ) as listener:
         address = await listener.start(("127.0.0.1", 0))
@@ -281,7 +287,7 @@ async def in_process_registry(
             address=address,
             app=app,
             components=components,
-            controls=Controls(store, clock, audit, keyring, metrics),
+            controls=Controls(store, clock, audit, keyring, context.metrics),
         )
         try:
             yield registry

@@ -19,9 +19,7 @@ class IndexedNodes:
 
     def __init__(self) -> None:
         self.directory = Directory()
-        self.index = TargetIndex(
-            directory=self.directory, target_options=TargetOptions(), slices=TimeSlices()
-        )
+        self.index = TargetIndex(self.directory, TargetOptions(), TimeSlices())
 
     def report(self, hostname: str, labels: Sequence[str], **kv: str) -> None:
         """Take what a node says now."""

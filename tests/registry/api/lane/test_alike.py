@@ -77,7 +77,7 @@ async def responses(
 async def state(registry: InProcessRegistry) -> dict[str, Any]:
     """Return what is known, stored, counted and told of the audit log."""
     components = registry.components
-    await components.nodes.flush()
+    await components.nodes.writes.flush()
     metrics = [
         line
         for family in registry.metrics.collect()

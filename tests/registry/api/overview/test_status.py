@@ -40,9 +40,9 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
         "stale_after_seconds": 90.0,
         "warming_seconds": 0,
         "store": {
-            "kind": "sqlite",
-            "url": "sqlite:///memory",
-            "shared": False,
+            "kind": "memory",
+            "url": "memory:",
+            "shared": True,
             "state": "ok",
             "message": "",
         },
@@ -178,7 +178,7 @@ async def test_what_is_about_no_host_is_not_told_of(registry: InProcessRegistry)
         for change in "ab":  # the second one finds that the store has failed already
             assert (await registry.post("web-1", [change])).status in {503, 507}
         registry.store.failure = None
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
 
     assert await refused(registry) == []
 
@@ -243,7 +243,7 @@ async def test_the_last_hundred_hosts_are_kept_each_once(registry: InProcessRegi
 
 @pytest.mark.slow
 async def test_the_history_is_of_six_hours(registry: InProcessRegistry) -> None:
-    history = registry.components.remembered.heartbeats
+    history = registry.components.heartbeats
     await history.sample()
     for _ in range(3):
         await registry.post("a")

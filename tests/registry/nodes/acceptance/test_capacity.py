@@ -197,7 +197,7 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
         await registry.post("warm", labels(0))
         gc.collect()
         tracemalloc.start()
-        before = components.nodes.capacity.used_bytes
+        before = components.nodes.limits.capacity.used_bytes
         for number in range(count):
             await registry.post(f"host-{number:06}.example.com", labels(number))
         await components.index.refresh()
@@ -207,7 +207,7 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        counted = components.nodes.capacity.used_bytes - before
+        counted = components.nodes.limits.capacity.used_bytes - before
 
     assert answer.size
     assert counted / 2.5 < taken < counted
@@ -235,7 +235,7 @@ def encoded_node(size: int, services: int, first: int) -> bytes:
 def test_what_changed_nodes_take_is_what_new_ones_would(
     steps: list[tuple[str, list[tuple[int, int, int] | None]]],
 ) -> None:
-    capacity, known = Capacity(max_mib=0), dict[str, bytes]()
+    capacity, known = Capacity(), dict[str, bytes]()
     for hostname, shapes in steps:
         nodes = [None if shape is None else encoded_node(*shape) for shape in shapes]
         reserved = [
@@ -249,7 +249,7 @@ def test_what_changed_nodes_take_is_what_new_ones_would(
                 known[hostname] = node
             elif before is not None:
                 capacity.forget(hostname, before)
-    loaded = Capacity(max_mib=0)
+    loaded = Capacity()
     loaded.fill(known.items())
 
     assert capacity.used_bytes == loaded.used_bytes
@@ -257,14 +257,14 @@ def test_what_changed_nodes_take_is_what_new_ones_would(
 
 def counted(nodes: Mapping[str, bytes]) -> Any:
     """Return what nodes are estimated to take; each of them may be rounded."""
-    capacity = Capacity(max_mib=0)
+    capacity = Capacity()
     capacity.fill(nodes.items())
     return pytest.approx(capacity.used_bytes, abs=len(nodes))
 
 
 def test_if_another_registry_changes_a_node_its_new_growth_is_reserved() -> None:
     small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
-    capacity = Capacity(max_mib=1)
+    capacity = Capacity(1)
     hosts = ["a", "b"]
     capacity.fill([(host, large) for host in hosts])
     reserved = {host: capacity.reserve(host, changed, large) for host in hosts}
@@ -284,7 +284,7 @@ def test_if_another_registry_changes_a_node_its_new_growth_is_reserved() -> None
 
 def test_if_another_registry_stores_a_node_as_large_nothing_more_is_reserved() -> None:
     small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
-    capacity = Capacity(max_mib=1)
+    capacity = Capacity(1)
     reserved = capacity.reserve("a", changed, None)
     capacity.replace("a", large, None, None)
     capacity.renew("a", changed, large, reserved)
@@ -298,7 +298,7 @@ def test_if_another_registry_stores_a_node_as_large_nothing_more_is_reserved() -
 
 def test_what_finds_no_room_any_more_keeps_its_reservation_until_it_is_released() -> None:
     small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
-    capacity = Capacity(max_mib=1)
+    capacity = Capacity(1)
     reserved = capacity.reserve("a", small, None)
     for host in ("b", "c", "d"):
         capacity.replace(host, large, None, None)

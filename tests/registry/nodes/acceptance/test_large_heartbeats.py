@@ -4,9 +4,10 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import StoreUnreachable
-from registry.nodes.limits import Capacity, Limits, RateLimit
+from registry.nodes.limits import Limits, RateLimit
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import in_process_registry
+from tests.support.registry.in_process import clocks_of, context_of, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
 
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=2)
 LARGE = {f"k{number}": "v" * 15_000 for number in range(60)}  # 0.86 MiB
@@ -87,7 +88,7 @@ async def test_a_large_heartbeat_with_equal_content_in_other_bytes_changes_nothi
 
 
 def test_without_a_limit_of_changes_there_is_none_of_bytes() -> None:
-    limits = Limits(capacity=Capacity(max_mib=0), changes_per_minute=0, steady=ManualClock())
+    limits = Limits(context_of(MemoryStore(), clocks_of(ManualClock())))
     for _ in range(1000):
         limits.take_bytes("a", bytes(1024 * 1024))
 

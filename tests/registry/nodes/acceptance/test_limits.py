@@ -5,9 +5,17 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import ChangesTooFast
-from registry.nodes.limits import Capacity, Limits, RateLimit
+from registry.nodes.limits import Limits, RateLimit
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import NO_LIMITS, OPS, WEB_HOSTS, in_process_registry
+from tests.support.registry.in_process import (
+    NO_LIMITS,
+    OPS,
+    WEB_HOSTS,
+    clocks_of,
+    context_of,
+    in_process_registry,
+)
+from tests.support.registry.stores.memory_store import MemoryStore
 
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=60)
 
@@ -69,9 +77,8 @@ async def test_zero_is_no_limit() -> None:
 
 
 def limits_of(changes_per_minute: int, steady: ManualClock) -> Limits:
-    return Limits(
-        capacity=Capacity(max_mib=0), changes_per_minute=changes_per_minute, steady=steady
-    )
+    limits = NodesSettings(max_mib=0, changes_per_minute=changes_per_minute)
+    return Limits(context_of(MemoryStore(), clocks_of(steady), limits=limits))
 
 
 def taken(limit: Limits, hostname: str, tries: int) -> int:

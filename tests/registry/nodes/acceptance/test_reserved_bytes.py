@@ -59,7 +59,7 @@ async def test_a_large_heartbeat_whose_client_leaves_leaves_nothing_reserved(
             await accept(nodes, "large", known)
             store.may_write.clear()
             store.asked.clear()
-        before = nodes.capacity.used_bytes
+        before = nodes.limits.capacity.used_bytes
         task = await begin(registry, moment)
 
         task.cancel()
@@ -69,11 +69,11 @@ async def test_a_large_heartbeat_whose_client_leaves_leaves_nothing_reserved(
 
         await registry.components.nodes.delete("another", SOURCE)
         if moment == MOMENTS[0]:
-            assert nodes.capacity.used_bytes == before
+            assert nodes.limits.capacity.used_bytes == before
         else:  # what the store was given is written
             assert store.rows["large"].document == LARGE
         await forget(registry)
-        assert nodes.capacity.used_bytes == 0
+        assert nodes.limits.capacity.used_bytes == 0
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ async def test_a_large_heartbeat_of_a_node_that_is_deleted_meanwhile(moment: str
         await asyncio.gather(task, deletion)
 
         await forget(registry)
-        assert nodes.capacity.used_bytes == 0
+        assert nodes.limits.capacity.used_bytes == 0
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -110,7 +110,7 @@ async def test_a_large_heartbeat_that_the_store_refuses_leaves_nothing_reserved(
 
         with pytest.raises(StoreUnavailable):
             await task
-        assert nodes.capacity.used_bytes == 0
+        assert nodes.limits.capacity.used_bytes == 0
 
 
 @pytest.mark.slow
@@ -120,11 +120,11 @@ async def test_many_large_heartbeats_of_one_host_at_once_are_counted_once() -> N
         bodies = [body_of(*SHAPES["services"], number) for number in range(5)]
         await asyncio.gather(*[accept(nodes, "large", body) for body in [*bodies, USUAL]])
         await accept(nodes, "large", USUAL)
-        several = nodes.capacity.used_bytes
+        several = nodes.limits.capacity.used_bytes
         await forget(registry)
-        assert nodes.capacity.used_bytes == 0
+        assert nodes.limits.capacity.used_bytes == 0
         await accept(nodes, "large", USUAL)
-        assert nodes.capacity.used_bytes == several
+        assert nodes.limits.capacity.used_bytes == several
 
 
 @pytest.mark.slow

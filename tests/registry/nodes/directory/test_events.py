@@ -116,7 +116,7 @@ async def test_a_deletion_that_fails_leaves_the_node_as_it_was(
     registry.store.failure = StoreUnavailable("broken")
     assert (await registry.ask("DELETE", "/nodes/web-1")).status == 503
     registry.store.failure = None
-    await registry.components.nodes.flush()
+    await registry.components.nodes.writes.flush()
 
     assert (await registry.post("web-1")).status == 200
 

@@ -223,7 +223,7 @@ async def test_registries_that_share_a_store_hold_and_forget_the_same_nodes() ->
 
 async def all_know(registries: Sequence[InProcessRegistry], *, total: int, held: int) -> bool:
     for registry in registries:
-        await registry.components.nodes.flush()
+        await registry.components.nodes.writes.flush()
         await registry.components.queries.update_ages()
         await registry.components.nodes.writes.delete_expired()
     return [await counts(each) for each in registries] == [(total, held)] * len(registries)

@@ -9,18 +9,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import structlog
 
 from clients.message import Heartbeat
-from httpd.metrics import new_metrics
 from registry.errors import StoreUnavailable
 from registry.nodes.changes import Source
 from registry.nodes.context import Freshness
+from registry.prometheus.targets import TargetOptions
+from registry.registry import Registry
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
-from tests.support.registry.in_process import ManualClocks, components_on
+from tests.support.registry.in_process import ManualClocks, context_of
 from tests.support.registry.stores.conformance import Followed, touched
 from tests.support.registry.stores.sqlite_store import ignore, open_store, row
 from tests.support.run.release import some_of
@@ -73,15 +73,12 @@ class Model:
             observe=lambda _operations, _seconds: None,
             min_log_entries=MIN_LOG_ENTRIES,
         )
-        self._components = components_on(
-            store=self._store,
-            freshness=Freshness(
-                stale_after=STALE_AFTER, expire_after=0, started=0.0, expire_at_most_percent=0
-            ),
-            clocks=self._clock.clocks()._replace(monotonic=self._monotonic),
-            metrics=new_metrics(),
-            log=structlog.get_logger(),
+        freshness = Freshness(
+            stale_after=STALE_AFTER, expire_after=0, started=0.0, expire_at_most_percent=0
         )
+        clocks = self._clock.clocks()._replace(monotonic=self._monotonic)
+        context = context_of(self._store, clocks, freshness=freshness)
+        self._components = Registry(context, TargetOptions())
 
     def _monotonic(self) -> float:
         """Return the time, which is never twice the same."""
@@ -154,7 +151,7 @@ class Model:
 
     async def _flush(self, *, is_refused: bool) -> None:
         self._store.refuses = is_refused
-        await self._components.nodes.flush()
+        await self._components.nodes.writes.flush()
         if not is_refused:
             self.written |= self._unwritten
             self._unwritten.clear()

@@ -73,7 +73,7 @@ def loaded_registry(loop: MeasuredLoop) -> Iterator[LoadedRegistry]:
 
     async def load(refresher: IndexRefresher) -> float:
         with loop.measured() as seconds:
-            await components.nodes.load(components.slices)
+            await components.nodes.load()
             await refresher.refresh()
         return max(seconds)
 

@@ -16,6 +16,7 @@ from registry.store.nats.format.ages import MAX_ENTRIES, in_batches
 from registry.store.options import NatsLogin
 from registry.store.protocol import HeardBefore, NodeStore, Row
 from tests.support.machine.clocks import ManualClock
+from tests.support.registry.in_process import clocks_of, context_of
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.conformance import Followed, touch
@@ -145,13 +146,13 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
         for name in hosts:
             memory.note(name)
         await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
-        writes = Writes(store, clock)
+        writes = Writes(context_of(store, clocks_of(clock)))
         writes.unavailable_error = None
         for name in hosts:
             writes.touch(Entry(row(name), heard=0.0))
         before = (await state_of(server, "batch")).last
 
-        await writes.flush(max_interval=LONG_SECONDS)
+        await writes.flush()
 
         after = (await state_of(server, "batch")).last
         # The others are those by which a registry shows about every half second that it runs.
