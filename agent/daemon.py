@@ -45,7 +45,7 @@ from agent.reporting.status import (
     StatusWriter,
 )
 from agent.settings import AgentConfiguration, changes_needing_restart
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.identity import Identity, machine_id
 from agent.state.lock import Deregistration, state_lock
 from config import VERSION
@@ -184,7 +184,7 @@ async def _apps(agent: _Agent) -> AsyncIterator[Apps]:
         sampler.look_soon()
         agent.reporters.request_report()
 
-    store = Store(configuration.database)
+    store = AgentDatabase(configuration.database)
     async with (
         measuring_agent_disks(metrics, configuration, sampler),
         open_apps(

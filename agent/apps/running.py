@@ -31,7 +31,7 @@ from agent.apps.upkeep.serving import Serving
 from agent.apps.upkeep.watcher import EngineWatcher
 from agent.engine.errors import EngineError
 from agent.engine.protocol import Engine
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.identity import Identity
 from runtime.periodic import PeriodicTask
 
@@ -42,7 +42,7 @@ NETWORK_CHECK_SECONDS = 60.0
 @asynccontextmanager
 async def open_apps(
     *,
-    store: Store,
+    store: AgentDatabase,
     engine: Engine,
     identity: Identity,
     defaults: AppDefaults,

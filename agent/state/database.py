@@ -18,6 +18,7 @@ from agent.journal import JournalEntry
 from agent.model import App
 from agent.state.files import sync_directory
 from agent.state.history import (
+    ADD_PULLED_IMAGE,
     CREATE_EVENTS_TABLES,
     CREATE_PULLED_IMAGES_TABLE,
     CREATE_PULLS_TABLE,
@@ -28,12 +29,8 @@ from agent.state.history import (
     RevisionImage,
     Statement,
     events_of_app,
-    pull_begun_statement,
-    pull_ended_statements,
-    pull_renewed_statement,
     read_revisions,
     revision_statements,
-    unpulled_statement,
 )
 from agent.state.reserve import (
     DISK_FULL_CODES,
@@ -47,7 +44,6 @@ from agent.state.rows import (
     AppTransaction,
     StoredState,
     app_statement,
-    entry_statement,
     read_state,
     undone_statements,
 )
@@ -64,7 +60,7 @@ T = TypeVar("T")
 DISK_FULL = "the disk that holds the agent's database is full"
 EventListener: TypeAlias = Callable[[Sequence[Event]], None]
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
-SCHEMA_VERSION = 9  # of the first release
+SCHEMA_VERSION = 1
 INSERT_FACTS = "INSERT INTO facts VALUES ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
@@ -156,7 +152,7 @@ class StoreTooNew(StoreUnusable):
     """A newer agent made the database."""
 
 
-class Store:
+class AgentDatabase:
     """One database, with one connection in one thread.
 
     When a method returns, its change is on the disk. ``folder`` holds the database. The lock on
@@ -182,8 +178,7 @@ class Store:
 
         Raises:
             StoreTooNew: it is of a newer version.
-            StoreUnusable: it is another program's, of a build before the first release, corrupt, in
-                use, or cannot be read and written.
+            StoreUnusable: it is another program's, corrupt, in use, or cannot be read and written.
 
         """
         self._loop = asyncio.get_running_loop()
@@ -245,11 +240,6 @@ class Store:
             raise StoreUnusable(f"{self._path}: is some other program's database; name another")
         if version > SCHEMA_VERSION:
             raise StoreTooNew(f"{self._path}: was made by a newer agent; use that one")
-        if tables and version < SCHEMA_VERSION:
-            raise StoreUnusable(
-                f"{self._path}: was made by a build before the first release; move it away: the"
-                " apps are then read back from their containers"
-            )
         connection.execute("PRAGMA journal_mode = WAL")
         if not tables:
             connection.executescript(SCHEMA)
@@ -266,7 +256,11 @@ class Store:
 
         ``undone`` is the id of an operation whose containers are orphans from now on.
         """
-        await self._write([entry_statement(entry), *undone_statements(undone)], event)
+        row = (entry.app, msgspec.json.encode(entry))
+        statements: list[Statement] = [("REPLACE INTO journal VALUES (?, ?)", row)]
+        if undone is not None:
+            statements += undone_statements(undone)
+        await self._write(statements, event)
 
     async def write(
         self, transaction: AppTransaction, *, then: Callable[[], None] = do_nothing
@@ -334,12 +328,17 @@ class Store:
         await self._write(revision_statements(image))
 
     async def begin_pull(self, pull: Pull, *, then: Callable[[], None] = do_nothing) -> None:
-        """Write a pull before it is begun; ``then`` as in write."""
-        await self._write([pull_begun_statement(pull)], then=then)
+        """Write a pull before it is begun, in place of another of its reference.
+
+        ``then`` is as in ``write``.
+        """
+        row = (pull.reference, pull.began_at, pull.alive_at, msgspec.json.encode(pull.images))
+        await self._write([("REPLACE INTO pulls VALUES (?, ?, ?, ?)", row)], then=then)
 
     async def renew_pull(self, pull: Pull) -> None:
         """Write that the agent still waits for a pull."""
-        await self._write([pull_renewed_statement(pull)])
+        statement = "UPDATE pulls SET alive_at = ? WHERE reference = ? AND began_at = ?"
+        await self._write([(statement, (pull.alive_at, pull.reference, pull.began_at))])
 
     async def end_pull(
         self,
@@ -354,13 +353,20 @@ class Store:
         ``tags`` are added to those that the image got by earlier pulls. ``image_id`` is None if it
         brought none that the agent may remove.
         """
-        await self._write(pull_ended_statements(pull, image_id, tags), then=then)
+        # Another pull of this reference may have begun.
+        ended = "DELETE FROM pulls WHERE reference = ? AND began_at = ?"
+        statements: list[Statement] = [(ended, (pull.reference, pull.began_at))]
+        if image_id is not None:
+            row = (image_id, msgspec.json.encode(sorted(tags)))
+            statements.append((ADD_PULLED_IMAGE, row))
+        await self._write(statements, then=then)
 
     async def forget_pulled(
         self, image_ids: Collection[str], *, then: Callable[[], None] = do_nothing
     ) -> None:
         """Forget images that are gone; ``then`` as above."""
-        await self._write([unpulled_statement(each) for each in image_ids], then=then)
+        gone = "DELETE FROM pulled_images WHERE image_id = ?"
+        await self._write([(gone, (each,)) for each in image_ids], then=then)
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         def work() -> T:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -81,8 +81,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         time: When it happened, in Unix seconds.
         app: The app's name.
         by: The name of the key that asked for it, ``agent`` or ``engine``.
-        actor: Which of these it is: a key may be called so, too. None in an event that a version
-            without this field wrote.
+        actor: Which of these it is: a key may be called so, too.
         action: The operation, or the engine's word.
         outcome: How the operation ended, None for what the engine tells.
         message: Why it failed, or what else is known of it.
@@ -97,7 +96,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: float
     app: str
     by: str
-    actor: Actor | None = None
+    actor: Actor = "key"
     action: str
     outcome: Outcome | None = None
     message: str | None = None
@@ -272,13 +271,11 @@ def image_of(revision: Revision) -> RevisionImage:
     )
 
 
-def revision_statements(revision: Revision | RevisionImage | None) -> list[Statement]:
+def revision_statements(revision: Revision | RevisionImage) -> list[Statement]:
     """Return the statements that write a revision, or the image of one that is written already.
 
     Revisions beyond the last ten are removed.
     """
-    if revision is None:
-        return []
     if isinstance(revision, RevisionImage):
         image_id, key = revision.image_id, (revision.app, revision.revision)
         return [(SET_IMAGE, (image_id, revision.digest, *key, image_id))]
@@ -289,44 +286,6 @@ def revision_statements(revision: Revision | RevisionImage | None) -> list[State
         ("REPLACE INTO revisions VALUES (?, ?, ?, ?, ?)", row),
         ("DELETE FROM revisions WHERE app = ? AND revision <= ?", beyond),
     ]
-
-
-def removal_statements(app: str) -> list[Statement]:
-    """Return the statements that remove all revisions of an app."""
-    return [("DELETE FROM revisions WHERE app = ?", (app,))]
-
-
-def pull_begun_statement(pull: Pull) -> Statement:
-    """Return the statement that writes a pull, in place of another of the same reference."""
-    row = (pull.reference, pull.began_at, pull.alive_at, msgspec.json.encode(pull.images))
-    return "REPLACE INTO pulls VALUES (?, ?, ?, ?)", row
-
-
-def pull_renewed_statement(pull: Pull) -> Statement:
-    """Return the statement that writes that the agent still waits for a pull."""
-    statement = "UPDATE pulls SET alive_at = ? WHERE reference = ? AND began_at = ?"
-    return statement, (pull.alive_at, pull.reference, pull.began_at)
-
-
-def pull_ended_statements(
-    pull: Pull, image_id: str | None, tags: Collection[str]
-) -> list[Statement]:
-    """Return the statements that write the end of a pull, and the image that it brought, if any.
-
-    ``tags`` are added to those that the image got by earlier pulls.
-    """
-    # Another pull of this reference may have begun.
-    key = (pull.reference, pull.began_at)
-    ended: Statement = ("DELETE FROM pulls WHERE reference = ? AND began_at = ?", key)
-    if image_id is None:
-        return [ended]
-    row = (image_id, msgspec.json.encode(sorted(tags)))
-    return [ended, (ADD_PULLED_IMAGE, row)]
-
-
-def unpulled_statement(image_id: str) -> Statement:
-    """Return the statement that removes an image that is gone."""
-    return "DELETE FROM pulled_images WHERE image_id = ?", (image_id,)
 
 
 def read_revisions(connection: sqlite3.Connection, app: str) -> list[Revision]:

@@ -18,7 +18,6 @@ from agent.state.history import (
     read_images,
     read_pulled,
     read_pulls,
-    removal_statements,
     revision_statements,
     run_events,
 )
@@ -68,7 +67,7 @@ class AppTransaction:
         app: The app as it is from now on, None if it is gone.
         ends_operation: The entry of the app is removed from the journal.
         undone: The id of an operation whose containers are orphans from now on.
-        kept_data: The volumes, by path, that the app leaves; None: as they are.
+        kept_data: The volumes, by path, that the app leaves; None: as they are, empty: none.
         revision: What the app is from now on, or the image of its present revision.
         event: What happened to the app.
 
@@ -84,15 +83,22 @@ class AppTransaction:
 
     def statements(self) -> list[Statement]:
         """Return the statements that write all but the event."""
-        ending: Statement = ("DELETE FROM journal WHERE app = ?", (self.name,))
-        return [
-            app_statement(self.name, self.app),
-            *([ending] if self.ends_operation else ()),
-            *undone_statements(self.undone),
-            *kept_data_statements(self.name, self.kept_data),
-            *(removal_statements(self.name) if self.app is None else ()),
-            *revision_statements(self.revision),
-        ]
+        name = (self.name,)
+        written = [app_statement(self.name, self.app)]
+        if self.ends_operation:
+            written.append(("DELETE FROM journal WHERE app = ?", name))
+        if self.undone is not None:
+            written += undone_statements(self.undone)
+        if self.kept_data:
+            row = (self.name, msgspec.json.encode(self.kept_data))
+            written.append(("REPLACE INTO kept_data VALUES (?, ?)", row))
+        elif self.kept_data is not None:
+            written.append(("DELETE FROM kept_data WHERE app = ?", name))
+        if self.app is None:
+            written.append(("DELETE FROM revisions WHERE app = ?", name))
+        if self.revision is not None:
+            written += revision_statements(self.revision)
+        return written
 
 
 def read_state(connection: sqlite3.Connection) -> StoredState:
@@ -119,11 +125,6 @@ def read_state(connection: sqlite3.Connection) -> StoredState:
         raise sqlite3.DatabaseError("a fact is missing in it") from error
 
 
-def entry_statement(entry: JournalEntry) -> Statement:
-    """Return the statement that writes an entry of the journal, in place of another of that app."""
-    return "REPLACE INTO journal VALUES (?, ?)", (entry.app, msgspec.json.encode(entry))
-
-
 def app_statement(name: str, app: App | None) -> Statement:
     """Return the statement that writes an app, or removes it."""
     if app is None:
@@ -131,21 +132,7 @@ def app_statement(name: str, app: App | None) -> Statement:
     return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
 
 
-def kept_data_statements(app: str, volumes: dict[str, str] | None) -> list[Statement]:
-    """Return the statements that write the volumes that an app left; None: as they are.
-
-    If there are no such volumes, the row is removed.
-    """
-    if volumes is None:
-        return []
-    if not volumes:
-        return [("DELETE FROM kept_data WHERE app = ?", (app,))]
-    return [("REPLACE INTO kept_data VALUES (?, ?)", (app, msgspec.json.encode(volumes)))]
-
-
-def undone_statements(operation: str | None) -> list[Statement]:
+def undone_statements(operation: str) -> list[Statement]:
     """Return the statements that note an undone operation, and remove the oldest of these notes."""
-    if operation is None:
-        return []
     oldest = "DELETE FROM undone WHERE rowid <= (SELECT max(rowid) FROM undone) - ?"
     return [("INSERT OR IGNORE INTO undone VALUES (?)", (operation,)), (oldest, (MAX_UNDONE,))]

@@ -28,7 +28,7 @@ from agent.apps.runs import Crashes
 from agent.engine.models import Container, Image, PullProgress
 from agent.journal import CreateEntry, ReplaceEntry
 from agent.model import App, HealthCheck
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Event, Revision, Statement
 
 
@@ -91,7 +91,7 @@ async def flush_nothing() -> None:
     """Wait for no disk: nothing was written."""
 
 
-class DryStore(Store):
+class DryStore(AgentDatabase):
     """A store that discards what is written, and reads the history from another store."""
 
     def __init__(self, history: Callable[[str], Awaitable[list[Revision]]]) -> None:

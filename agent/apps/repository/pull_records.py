@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Pull
 
 
@@ -16,7 +16,7 @@ class PullRecords:
 
     def __init__(
         self,
-        store: Store,
+        store: AgentDatabase,
         *,
         images: Mapping[str, frozenset[str]] | None = None,
         begun: Collection[Pull] = (),

@@ -12,7 +12,7 @@ from agent.apps.repository.pull_records import PullRecords
 from agent.apps.repository.revisions import KeptRevisions, Revised, revise
 from agent.journal import CreateEntry, DeleteEntry, EntryHeader, JournalEntry, ReplacedEntry
 from agent.model import App
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Event, Revision, RevisionImage
 from agent.state.rows import AppTransaction, StoredState
 
@@ -31,7 +31,7 @@ class AppRepository:
 
     def __init__(
         self,
-        store: Store,
+        store: AgentDatabase,
         *,
         clock: Callable[[], float] = time.time,
         holders: Callable[[str], str] = lambda _: "",
@@ -63,7 +63,7 @@ class AppRepository:
         self.feed.add(stored.latest_events)
         self.store.listeners.append(self.feed.add)
 
-    def copied(self, store: Store) -> "AppRepository":
+    def copied(self, store: AgentDatabase) -> "AppRepository":
         """Return a repository with the same apps and journal, which writes to another store."""
         copy = AppRepository(store, clock=self._clock, holders=self.holders)
         copy.load(

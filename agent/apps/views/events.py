@@ -1,14 +1,9 @@
 """Events as the API shows them."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from agent.journal import Actor
 from agent.state.history import Event
-
-# The actors of events that hold none, by ``by``: no key was to have one of these names.
-FORMER_ACTORS: Mapping[str, Actor] = {"agent": "agent", "engine": "engine"}
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +32,7 @@ def event_view(event: Event) -> EventView:
         time=event.rfc3339,
         app=event.app,
         by=event.by,
-        actor=event.actor or FORMER_ACTORS.get(event.by, "key"),
+        actor=event.actor,
         action=event.action,
         outcome=event.outcome,
         message=event.message,

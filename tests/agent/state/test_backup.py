@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from agent.model import App
-from agent.state.database import Store, StoreUnusable, back_up
+from agent.state.database import AgentDatabase, StoreUnusable, back_up
 from tests.support.agent.database.transactions import stored
 from tests.support.machine.disks import memory_disk
 from tests.support.requirements import need_root
@@ -27,9 +27,9 @@ APP = App(
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
+async def store(tmp_path: Path) -> AsyncIterator[AgentDatabase]:
     """Yield a store with one app, which is in use."""
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(stored(APP))
     yield store
@@ -44,7 +44,7 @@ def backups(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 async def test_a_copy_of_a_database_in_use_has_all_that_was_written(
-    store: Store, tmp_path: Path
+    store: AgentDatabase, tmp_path: Path
 ) -> None:
     target = tmp_path / "backup.db"
 
@@ -52,13 +52,15 @@ async def test_a_copy_of_a_database_in_use_has_all_that_was_written(
 
     await store.write(stored(msgspec.structs.replace(APP, name="later")))
     assert target.stat().st_mode & 0o777 == 0o600
-    copy = Store(target)
+    copy = AgentDatabase(target)
     assert (await copy.open()).apps == [APP]
     await copy.close()
 
 
 @pytest.mark.slow
-async def test_a_copy_while_the_agent_writes_is_of_one_moment(store: Store, tmp_path: Path) -> None:
+async def test_a_copy_while_the_agent_writes_is_of_one_moment(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     done = threading.Event()
     copies = list[int]()
 
@@ -77,7 +79,7 @@ async def test_a_copy_while_the_agent_writes_is_of_one_moment(store: Store, tmp_
     assert copies[-1] <= 101
 
 
-async def test_a_backup_replaces_nothing(store: Store, tmp_path: Path) -> None:
+async def test_a_backup_replaces_nothing(store: AgentDatabase, tmp_path: Path) -> None:
     del store
     target = tmp_path / "backup.db"
     target.write_text("mine")
@@ -95,7 +97,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_folder_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_there_is_told(store: AgentDatabase, tmp_path: Path) -> None:
     del store
     with pytest.raises(StoreUnusable, match="cannot be written"):
         back_up(tmp_path / "agent.db", tmp_path / "nowhere" / "backup.db")
@@ -103,7 +105,7 @@ async def test_a_folder_that_is_not_there_is_told(store: Store, tmp_path: Path) 
 
 @pytest.mark.parametrize("damage", ["another program's", "no database", "damaged"])
 async def test_what_is_no_sound_database_of_an_agent_is_not_copied(
-    store: Store, tmp_path: Path, damage: str
+    store: AgentDatabase, tmp_path: Path, damage: str
 ) -> None:
     path, target = tmp_path / "agent.db", tmp_path / "backup.db"
     await store.close()
@@ -124,7 +126,9 @@ async def test_what_is_no_sound_database_of_an_agent_is_not_copied(
 
 
 @pytest.mark.real("mount")
-async def test_a_disk_without_room_leaves_no_part_of_a_backup(store: Store, tmp_path: Path) -> None:
+async def test_a_disk_without_room_leaves_no_part_of_a_backup(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     need_root()
     for number in range(200):
         await store.write(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.apps.views.events import event_view
 from agent.journal import Actor, EntryHeader, StopEntry
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import (
     MAX_EVENTS_OF_AN_APP,
     MAX_FORMER_APPS,
@@ -36,7 +36,7 @@ def numbers(events: list[Event]) -> list[int]:
 async def test_the_outcome_is_written_with_the_app_and_published_once_it_is_on_the_disk(
     tmp_path: Path,
 ) -> None:
-    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    store, published = AgentDatabase(tmp_path / "agent.db"), list[Event]()
     await store.open()
     store.listeners.append(published.extend)
     await store.begin(ENTRY)
@@ -48,13 +48,13 @@ async def test_the_outcome_is_written_with_the_app_and_published_once_it_is_on_t
     assert await store.events_of("web") == published
     await store.close()
 
-    again = Store(tmp_path / "agent.db")
+    again = AgentDatabase(tmp_path / "agent.db")
     assert (await again.open()).latest_events == published
     await again.close()
 
 
 async def test_a_change_that_cannot_be_written_has_no_event(tmp_path: Path) -> None:
-    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    store, published = AgentDatabase(tmp_path / "agent.db"), list[Event]()
     await store.open()
     store.listeners.append(published.extend)
     with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
@@ -72,7 +72,7 @@ async def test_a_change_that_cannot_be_written_has_no_event(tmp_path: Path) -> N
 async def test_of_an_app_the_last_events_are_kept_and_of_others_none_is_lost(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(stored(APP))
     await store.record([event("other")])
@@ -81,7 +81,7 @@ async def test_of_an_app_the_last_events_are_kept_and_of_others_none_is_lost(
     assert numbers(await store.events_of("web")) == [*range(7, MAX_EVENTS_OF_AN_APP + 7)]
     assert numbers(await store.events_of("other")) == [1]
     await store.close()
-    again = Store(tmp_path / "agent.db")
+    again = AgentDatabase(tmp_path / "agent.db")
     assert numbers((await again.open()).latest_events)[0] == MAX_EVENTS_OF_AN_APP + 7 - MAX_LATEST
     await again.close()
 
@@ -91,7 +91,7 @@ async def test_of_an_app_the_last_events_are_kept_and_of_others_none_is_lost(
 async def test_what_happens_to_an_app_by_itself_leaves_what_keys_did(
     tmp_path: Path, actor: Actor
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     by_key = msgspec.structs.replace(event(), actor="key", message=f'"actor":"{actor}"')
     own = msgspec.structs.replace(event(action="oom"), actor=actor)
@@ -108,7 +108,7 @@ async def test_what_happens_to_an_app_by_itself_leaves_what_keys_did(
 async def test_the_events_of_an_app_that_is_gone_stay_until_many_others_have_gone(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(stored(APP, event=event("web", "create")))
     await store.write(finished(ENTRY, None, event=event("web", "delete")))
@@ -127,7 +127,7 @@ async def test_the_events_of_an_app_that_is_gone_stay_until_many_others_have_gon
 async def test_one_key_does_not_remove_the_events_of_apps_that_others_have_deleted(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     for name in ("shop", "web"):
         await _create_and_delete(store, name)
@@ -140,7 +140,7 @@ async def test_one_key_does_not_remove_the_events_of_apps_that_others_have_delet
     await store.close()
 
 
-async def _create_and_delete(store: Store, name: str, *, by: str = "ops") -> None:
+async def _create_and_delete(store: AgentDatabase, name: str, *, by: str = "ops") -> None:
     header = EntryHeader(id=name, operation="stop", app=name, by=by, since=1.0)
     gone = msgspec.structs.replace(event(name), by=by)
     await store.write(finished(StopEntry(header=header, target=APP), None, event=gone))
@@ -148,7 +148,7 @@ async def _create_and_delete(store: Store, name: str, *, by: str = "ops") -> Non
 
 @pytest.mark.slow
 async def test_an_app_that_is_created_again_keeps_the_events_of_its_name(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(finished(ENTRY, None, event=event("web", "delete")))
     await store.write(stored(APP, event=event("web", "create")))
@@ -160,7 +160,7 @@ async def test_an_app_that_is_created_again_keeps_the_events_of_its_name(tmp_pat
 
 
 async def test_events_are_published_in_their_order_whoever_waits_for_them(tmp_path: Path) -> None:
-    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    store, published = AgentDatabase(tmp_path / "agent.db"), list[Event]()
     await store.open()
     store.listeners.append(published.extend)
     writes = [asyncio.create_task(store.record([event(), event()])) for _ in range(20)]
@@ -175,7 +175,7 @@ async def test_events_are_published_in_their_order_whoever_waits_for_them(tmp_pa
 
 
 async def test_a_long_message_is_cut_off(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.record([Event(time=1, app="web", by="ops", action="create", message="x" * 5000)])
 
@@ -197,7 +197,7 @@ async def test_any_text_comes_back_and_is_one_line_of_a_stream(
     by: str, message: str, time: float
 ) -> None:
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "agent.db")
+        store = AgentDatabase(Path(folder) / "agent.db")
         await store.open()
         written = Event(time=time, app="web", by=by, action="update", message=message)
         await store.record([written])

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from agent.engine.errors import DiskFull
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Event
 from httpd.host_metrics.write_ahead_log import MIB, log_bytes
 from tests.support.agent.containers import containers_of
@@ -112,14 +112,14 @@ def reading(database: Path) -> Iterator[None]:
         yield
 
 
-async def change_often(store: Store) -> None:
+async def change_often(store: AgentDatabase) -> None:
     """Change an app more often than there is room for, if nothing is written back."""
     for number in range(20_000):
         app = msgspec.structs.replace(APP, description=f"{number}" * 100)
         await store.write(stored(app, event=EVENT))
 
 
-async def change_until_full(store: Store) -> None:
+async def change_until_full(store: AgentDatabase) -> None:
     with pytest.raises(DiskFull, match="another program has a transaction open"):
         await change_often(store)
 
@@ -130,7 +130,7 @@ def free_bytes(database: Path) -> int:
 
 
 async def test_changes_and_events_work_again_once_the_program_has_gone(database: Path) -> None:
-    store = Store(database)
+    store = AgentDatabase(database)
     await store.open()
     with reading(database):
         await change_until_full(store)
@@ -139,11 +139,11 @@ async def test_changes_and_events_work_again_once_the_program_has_gone(database:
     await store.record([EVENT])
 
     await store.close()
-    assert (await Store(database).open()).apps == [APP]
+    assert (await AgentDatabase(database).open()).apps == [APP]
 
 
 async def test_the_room_is_free_again_although_nothing_changes(database: Path) -> None:
-    store = Store(database)
+    store = AgentDatabase(database)
     await store.open()
     with reading(database):
         await change_until_full(store)
@@ -160,7 +160,7 @@ async def test_the_room_is_free_again_although_nothing_changes(database: Path) -
 async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
     database: Path, tmp_path: Path
 ) -> None:
-    store = Store(database)
+    store = AgentDatabase(database)
     await store.open()
     with reading(database):
         await change_until_full(store)
@@ -170,7 +170,7 @@ async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
     shutil.copytree(left, database.parent, dirs_exist_ok=True)
     assert free_bytes(database) < 2 * MIB
 
-    again = Store(database)
+    again = AgentDatabase(database)
     await again.open()
 
     assert log_bytes(database) < MIB
@@ -182,13 +182,13 @@ async def test_an_agent_that_was_killed_meanwhile_frees_the_room_at_its_start(
 async def test_an_agent_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
     database: Path,
 ) -> None:
-    store = Store(database)
+    store = AgentDatabase(database)
     await store.open()
     await store.write(stored(APP))
     await store.close()
     filler = fill_disk(database.parent)
 
-    again = Store(database)
+    again = AgentDatabase(database)
     assert (await again.open()).apps == [APP]
     with pytest.raises(DiskFull):
         await again.write(stored(msgspec.structs.replace(APP, description="x" * 10_000)))

@@ -9,7 +9,7 @@ import pytest
 from agent.engine.errors import DiskFull
 from agent.journal import DeleteEntry, EntryHeader, OperationKind, StopEntry
 from agent.model import App, spec_values
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Event, Revision
 from tests.support.agent.database.stored_app import APP
 from tests.support.agent.database.transactions import finished, stored
@@ -20,7 +20,7 @@ ESCAPED_ENV = {"TEXT": "\x01" * 32_000}
 LABELS = tuple(f"n{number}:".ljust(1000, "x") for number in range(1000))
 
 
-class FullDiskStore(Store):
+class FullDiskStore(AgentDatabase):
     """A store whose file can be kept from growing."""
 
     async def fill_disk(self) -> None:
@@ -45,7 +45,7 @@ def event(action: str, app: App) -> Event:
     return Event(time=1.5, app=app.name, by="ops", action=action, outcome="done")
 
 
-async def update(store: Store, app: App, number: int) -> App:
+async def update(store: AgentDatabase, app: App, number: int) -> App:
     """Write an app as an update with this number leaves it."""
     app = msgspec.structs.replace(app, revision=number, description=f"{number}")
     revision = Revision(
@@ -86,10 +86,10 @@ async def test_stops_and_deletes_of_large_apps_are_recorded_on_a_disk_that_updat
     await store.write(finished(delete, None, event=event("delete", app)))
     await store.close()
 
-    assert (await Store(tmp_path / "agent.db").open()).apps == []
+    assert (await AgentDatabase(tmp_path / "agent.db").open()).apps == []
 
 
-async def _fill(store: Store) -> None:
+async def _fill(store: AgentDatabase) -> None:
     """Record events until there is no room for them."""
     for _ in range(1000):
         await store.record([msgspec.structs.replace(event("die", APP), message="x" * 1000)])
@@ -112,7 +112,7 @@ async def test_the_room_is_reserved_again_once_the_disk_has_some(tmp_path: Path)
     await store.close()
 
 
-async def _put_many(store: Store, app: App) -> None:
+async def _put_many(store: AgentDatabase, app: App) -> None:
     """Write apps until there is no room for them."""
     for number in range(1000):
         await store.write(stored(msgspec.structs.replace(app, name=f"web-{number}")))

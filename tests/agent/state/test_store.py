@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.database import Store, StoreError, StoreUnusable
+from agent.state.database import AgentDatabase, StoreError, StoreUnusable
 from agent.state.rows import AppTransaction
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, read_back, stored
@@ -17,7 +17,7 @@ def open_files() -> list[Path]:
 
 
 async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(stored(APP))
     await store.begin(ENTRY)
@@ -29,7 +29,7 @@ async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> 
 
 
 async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(stored(APP))
     await store.begin(ENTRY)
@@ -45,26 +45,26 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
 async def test_the_data_that_a_deleted_app_keeps_is_remembered_until_it_has_an_app_again(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.write(finished(ENTRY, None, kept_data={"/srv": "rollcall-web"}))
     await store.close()
 
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
     await store.write(finished(ENTRY, APP, undone="2"))
     await store.close()
 
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
     await store.write(finished(ENTRY, APP, kept_data={}))
     await store.close()
 
-    assert (await Store(tmp_path / "agent.db").open()).kept_data == {}
+    assert (await AgentDatabase(tmp_path / "agent.db").open()).kept_data == {}
 
 
 async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "below" / "agent.db")
+    store = AgentDatabase(tmp_path / "below" / "agent.db")
     await store.open()
     await store.write(stored(APP))
 
@@ -76,19 +76,19 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_database_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
     await store.close()
     with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
 
         with pytest.raises(StoreUnusable, match="another program"):
-            await Store(tmp_path / "agent.db").open()
+            await AgentDatabase(tmp_path / "agent.db").open()
 
 
 async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    store = Store(path)
+    store = AgentDatabase(path)
     await store.open()
     await store.write(stored(APP))
     await store.close()
@@ -97,7 +97,7 @@ async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(tmp_path: Pat
     path.write_bytes(content)
 
     with pytest.raises(StoreUnusable, match="left as it is"):
-        await Store(path).open()
+        await AgentDatabase(path).open()
 
     assert path.read_bytes() == content
 
@@ -108,7 +108,7 @@ async def test_what_is_no_database_stops_the_start_and_is_left_as_it_is(
 ) -> None:
     path = tmp_path / "agent.db"
     path.write_bytes(content)
-    store = Store(path)
+    store = AgentDatabase(path)
 
     with pytest.raises(StoreUnusable):
         await store.open()
@@ -126,14 +126,14 @@ async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: 
     content = path.read_bytes()
 
     with pytest.raises(StoreUnusable, match="other program"):
-        await Store(path).open()
+        await AgentDatabase(path).open()
 
     assert path.read_bytes() == content
 
 
 async def test_a_newer_agents_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    store = Store(path)
+    store = AgentDatabase(path)
     await store.open()
     await store.close()
     newer = sqlite3.connect(path)
@@ -141,12 +141,12 @@ async def test_a_newer_agents_database_is_refused(tmp_path: Path) -> None:
     newer.close()
 
     with pytest.raises(StoreUnusable, match="newer"):
-        await Store(path).open()
+        await AgentDatabase(path).open()
 
 
 async def test_a_row_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    store = Store(path)
+    store = AgentDatabase(path)
     await store.open()
     await store.close()
     broken = sqlite3.connect(path)
@@ -155,7 +155,7 @@ async def test_a_row_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None
     broken.close()
 
     with pytest.raises(StoreUnusable, match="damaged"):
-        await Store(path).open()
+        await AgentDatabase(path).open()
 
 
 async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "agent.db").symlink_to(tmp_path / "target")
 
     with pytest.raises(StoreUnusable):
-        await Store(tmp_path / "agent.db").open()
+        await AgentDatabase(tmp_path / "agent.db").open()
 
     assert (tmp_path / "target").read_bytes() == b""
 
 
 async def test_a_write_that_no_row_can_hold_does_not_affect_the_next(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     await store.open()
 
     with pytest.raises(UnicodeEncodeError):
@@ -180,7 +180,7 @@ async def test_a_write_that_no_row_can_hold_does_not_affect_the_next(tmp_path: P
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     with pytest.raises(StoreError, match="closed"):
         await store.write(stored(APP))
 

@@ -22,7 +22,7 @@ from agent.apps.service.apps import Apps
 from agent.daemon import build_application
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.logins import ImageRegistryLogin
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.identity import IDENTITY_FILE, Identity
 from dev.waiting import pause_after
 from httpd.auth import Caller, Keyring, fingerprint
@@ -167,7 +167,7 @@ async def in_process_agent(
     if not adopt:
         await without_adoption(folder)
     opening = open_apps(
-        store=Store(folder / "agent.db"),
+        store=AgentDatabase(folder / "agent.db"),
         engine=DockerEngine(
             url=engine_url,
             timeout_seconds=timeout_seconds,
@@ -222,7 +222,7 @@ def delete_database(folder: Path) -> None:
 
 async def without_adoption(folder: Path) -> None:
     """Make the database beforehand, so that the containers of tests beside this one stay theirs."""
-    store = Store(folder / "agent.db")
+    store = AgentDatabase(folder / "agent.db")
     kept = await store.open()
     if not kept.adopted:
         await store.adopt([])

@@ -17,7 +17,7 @@ from agent.apps.runner.runner import Requester
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from httpd.auth import Caller, Keyring
 from tests.support.agent.in_process import DEFAULTS, IDENTITY, identity_of, without_adoption
 
@@ -57,7 +57,7 @@ async def running_apps(
     if not adopt:
         await without_adoption(folder)
     async with open_apps(
-        store=Store(folder / "agent.db"),
+        store=AgentDatabase(folder / "agent.db"),
         engine=engine,
         identity=identity_of(folder, identity),
         defaults=defaults,

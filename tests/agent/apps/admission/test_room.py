@@ -11,7 +11,7 @@ from agent.apps.admission.admission import MOST_APPS, MOST_BYTES
 from agent.apps.errors import TooManyApps
 from agent.apps.service.apps import Apps
 from agent.model import App, AppChanges, NewApp
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from runtime.turns import share
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -44,7 +44,7 @@ async def running_beside(
     folder: Path, *names: str, env: dict[str, str] | None = None
 ) -> AsyncIterator[Apps]:
     """Run apps beside failed ones of these names."""
-    store = Store(folder / "agent.db")
+    store = AgentDatabase(folder / "agent.db")
     await store.open()
     await store.adopt([failed_app(name, env or {}) for name in names])
     await store.close()

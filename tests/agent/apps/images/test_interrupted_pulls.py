@@ -12,7 +12,7 @@ import pytest
 from agent.apps.errors import OperationCancelled
 from agent.engine.errors import EngineUnavailable, ImageNotFound
 from agent.engine.models import ImageEvent
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.history import Pull
 from tests.support.agent.apps.pulled_apps import (
     ONE,
@@ -39,7 +39,7 @@ class BrokenOffPull:
 
     async def write(self, *, seconds_ago: float = 600) -> None:
         """Write the pull down as the agent did before it asked the engine."""
-        store = Store(self.folder / "agent.db")
+        store = AgentDatabase(self.folder / "agent.db")
         await store.open()
         await store.adopt([])
         moment = time.time() - seconds_ago

@@ -5,17 +5,16 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppNotFound
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
-from agent.apps.views.events import EventView, event_view
+from agent.apps.views.events import EventView
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
-from agent.state.history import EVENT_DECODER, MAX_MESSAGE_LENGTH
+from agent.state.history import MAX_MESSAGE_LENGTH
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told
@@ -303,10 +302,3 @@ async def test_an_event_tells_a_key_from_the_agent_and_the_engine_whatever_the_k
         ("engine", "engine", "die"),
         ("agent", "agent", "start"),
     ]
-
-
-@pytest.mark.parametrize(("by", "actor"), [("agent", "agent"), ("engine", "engine"), ("x", "key")])
-def test_an_event_of_an_earlier_version_tells_its_actor_by_the_name(by: str, actor: str) -> None:
-    row = msgspec.json.encode({"time": 1.5, "app": "web", "by": by, "action": "start"})
-
-    assert event_view(EVENT_DECODER.decode(row)).actor == actor

@@ -17,7 +17,7 @@ from agent.journal import (
     StopEntry,
 )
 from agent.model import App
-from agent.state.database import Store, StoreError
+from agent.state.database import AgentDatabase, StoreError
 from agent.state.history import Event
 from tests.support.agent.database.transactions import read_back
 
@@ -26,7 +26,7 @@ APP = App(
 )
 
 
-class FullStore(Store):
+class FullStore(AgentDatabase):
     """A real store that takes nothing while it is full."""
 
     full = False
@@ -44,7 +44,7 @@ def header(id_: str, operation: OperationKind) -> EntryHeader:
 
 
 async def test_a_port_is_held_before_it_is_written(tmp_path: Path) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())
 
@@ -83,7 +83,7 @@ async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_al
 async def test_an_operation_that_broke_off_and_is_replaced_by_another_is_told_as_cancelled(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())
     await repository.put(APP)
@@ -105,7 +105,7 @@ async def test_an_operation_that_broke_off_and_is_replaced_by_another_is_told_as
 async def test_an_app_its_revision_and_the_event_are_written_together_or_not_at_all(
     tmp_path: Path, table: str
 ) -> None:
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())
     with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:

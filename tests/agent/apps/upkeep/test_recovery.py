@@ -23,7 +23,7 @@ from agent.engine.errors import EngineRefused
 from agent.engine.models import Container
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
 from agent.model import App, NewApp
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from dev.waiting import until
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.containers import derived_image
@@ -267,7 +267,7 @@ async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_t
     async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
         record = await in_process.create(busybox_image)
         docker_client.remove_container(record["container_id"], force=True)
-    store = Store(tmp_path / "agent.db")
+    store = AgentDatabase(tmp_path / "agent.db")
     (app,) = (await store.open()).apps
     header = EntryHeader(
         id="1", operation="start", app=app.name, by="operator", since=0, background=True

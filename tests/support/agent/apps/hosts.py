@@ -16,7 +16,7 @@ from agent.apps.host import Host, make_host
 from agent.apps.repository.repository import AppRepository
 from agent.apps.running import make_context
 from agent.engine.protocol import Engine
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from tests.support.agent.in_process import identity_of
 from tests.support.agent.running_apps import AT_ONCE
 
@@ -33,7 +33,7 @@ def context_of(
     """Return the context of an agent that has no app, and whose database is not open."""
     return make_context(
         engine=engine,
-        repository=AppRepository(Store(folder / "agent.db"), clock=clock),
+        repository=AppRepository(AgentDatabase(folder / "agent.db"), clock=clock),
         identity=identity_of(folder),
         defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log or LogCapture()]),

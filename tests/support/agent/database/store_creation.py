@@ -9,7 +9,7 @@ import resource
 import sys
 from pathlib import Path
 
-from agent.state.database import Store, StoreUnusable
+from agent.state.database import AgentDatabase, StoreUnusable
 
 KIB = 1024
 # A first start writes a larger file than this.
@@ -19,7 +19,7 @@ STEP = 4 * KIB
 
 async def opened(path: Path) -> str:
     """Open and close a database; return how many apps it holds, or why it cannot be opened."""
-    store = Store(path)
+    store = AgentDatabase(path)
     try:
         return str(len((await store.open()).apps))
     except StoreUnusable as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent.journal import JournalEntry
 from agent.model import App
-from agent.state.database import Store
+from agent.state.database import AgentDatabase
 from agent.state.rows import AppTransaction, StoredState
 
 
@@ -21,7 +21,7 @@ def finished(entry: JournalEntry, app: App | None, **more: Any) -> AppTransactio
 
 async def read_back(path: Path) -> StoredState:
     """Return what a database holds."""
-    store = Store(path)
+    store = AgentDatabase(path)
     try:
         return await store.open()
     finally:
