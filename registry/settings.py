@@ -26,10 +26,10 @@ from httpd.auth import Caller, fingerprint
 from httpd.clients import TrustedProxies
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
-from registry.backends import backend_of
 from registry.callbacks.receiver import Callback
 from registry.nodes.search import Filters
 from registry.prometheus.targets import TargetOptions
+from registry.store.backend import backend_of
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import StoreBackend
 from runtime.certificates import CertificateFiles, expiries, settings_faults, validities_of

@@ -1,7 +1,6 @@
 """What the commands do with a bucket: check, backup, delete, restore, copy."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +11,7 @@ import msgspec
 
 from registry.errors import NodeTooLarge, StoreOpenError, StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
-from registry.store.durable import rename_durably
+from registry.store.files import new_file, unused_name
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.bucket import BucketState, find_bucket
 from registry.store.nats.connection.bucket_address import BucketAddress
@@ -227,7 +226,7 @@ async def restore(place: BucketAddress, file: Path) -> Restored:
     found = await read(place)
     if found is not None:
         _require_unused(place, found.users)
-        kept = _unused(file)
+        kept = unused_name(file)
         write_backup(found.rows(), kept)
     await _replace(place, wanted)
     return Restored(len(wanted), None if kept is None else str(kept))
@@ -257,30 +256,20 @@ async def _replace(place: BucketAddress, rows: Sequence[Row]) -> None:
         _require_none_begun(place, store, runs)
 
 
-def write_backup(
-    rows: Sequence[Row],
-    file: Path,
-    *,
-    rename_durably: Callable[[Path, Path], None] = rename_durably,
-) -> None:
+def write_backup(rows: Sequence[Row], file: Path) -> None:
     """Write nodes to a new file, whole or not at all. Raises StoreOpenError."""
     if file.exists():
         raise StoreOpenError(f"{file} exists; a backup replaces nothing")
-    draft = file.with_name(f"{file.name}.{os.getpid()}.new")
     encode = msgspec.json.encode
     try:
-        with draft.open("xb") as out:
-            draft.chmod(0o600)
+        with new_file(file) as draft, draft.open("wb") as out:
             out.write(encode(_Head(BACKUP, len(rows))) + b"\n")
             for row in rows:
                 document = msgspec.Raw(row.document)
                 line = _Line(row.hostname, row.last_update, row.address, row.age, document)
                 out.write(encode(line) + b"\n")
-        rename_durably(draft, file)
     except OSError as error:
         raise StoreOpenError(f"{file} cannot be written: {error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read_backup(file: Path) -> Iterator[Row]:
@@ -364,15 +353,6 @@ async def _all(
             await asyncio.gather(*futures)
         except (StoreUnavailable, NodeTooLarge, TooManyConflicts) as error:
             raise StoreOpenError(f"{place} was changed in part: {error}; do it again") from error
-
-
-def _unused(file: Path) -> Path:
-    """Return an unused name beside a file."""
-    name, number = f"{file.name}.before-restore", 1
-    while file.with_name(name).exists():
-        number += 1
-        name = f"{file.name}.before-restore.{number}"
-    return file.with_name(name)
 
 
 def _ageless(row: Row) -> Row:

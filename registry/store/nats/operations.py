@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from itertools import count
 
 from registry.errors import TooManyConflicts
-from registry.store.finishing import Finishing
+from registry.store.commits import Finishing
 from registry.store.nats.format.messages import (
     Deletion,
     deletion_headers,

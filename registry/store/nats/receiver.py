@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.store.members import Members
 from registry.store.nats.connection.delivery import Message
 from registry.store.nats.format.ages import Rings
 from registry.store.nats.format.loading import LoadedNodes
@@ -32,6 +31,7 @@ from registry.store.nats.format.messages import (
     is_deletion,
     row_of,
 )
+from registry.store.nats.members import Members
 from registry.store.nats.operations import NodeOperations, Revisions
 from registry.store.nats.publisher import Publisher
 from registry.store.protocol import HeardBefore, Row, SharedNodes

@@ -6,7 +6,7 @@ from contextlib import suppress
 from socket import gethostname
 
 from registry.errors import NodeTooLarge, StoreUnavailable, StoreUnreachable, TooManyConflicts
-from registry.store.finishing import Finishing
+from registry.store.commits import Finishing
 from registry.store.nats.format.ages import (
     CHUNK_NODES,
     Rings,

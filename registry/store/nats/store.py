@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
 from registry.store.clock import AgeClock, boot_seconds
-from registry.store.finishing import Finishing
+from registry.store.commits import Finishing
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.bucket import open_bucket
 from registry.store.nats.connection.bucket_address import BucketAddress

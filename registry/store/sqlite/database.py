@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import quote
 
 from httpd.host_metrics.write_ahead_log import connect_with_log, is_for_lack_of_room
 from registry.errors import StoreOpenError
+from registry.store.files import sibling
 
 APPLICATION_ID = 0x524F4C4C
 ROOT = 0
@@ -61,11 +61,6 @@ class StoreLock:
     def close(self) -> None:
         """Release the lock."""
         self._file.close()
-
-
-def sibling(path: Path, suffix: str) -> Path:
-    """Return the path with a suffix added to its name."""
-    return path.with_name(path.name + suffix)
 
 
 def inherit_owner(file: Path, store: Path) -> None:
@@ -180,12 +175,3 @@ def check_no_orphaned_wal(path: Path) -> None:
             f"{path} does not exist, but its log {wal} does, and may hold changes that are nowhere"
             f" else; put {path} back beside it, or move {wal} away too"
         )
-
-
-def unused_name(path: Path, suffix: str) -> Path:
-    """Return an unused file name beside a store."""
-    for number in count(1):
-        kept = sibling(path, suffix if number == 1 else f"{suffix}.{number}")
-        if not (kept.exists() or sibling(kept, "-wal").exists()):
-            return kept
-    raise AssertionError("there is always another number")

@@ -1,6 +1,5 @@
 """The schema of the SQLite store: how a store is made, checked and read."""
 
-import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from httpd.host_metrics.write_ahead_log import is_full
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.store.durable import rename_durably
+from registry.store.files import new_file
 from registry.store.protocol import Row, name_digest
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
@@ -62,18 +61,14 @@ def checksum(hostname: str, document: bytes) -> int:
 def create(path: Path, rows: Sequence[Row] = ()) -> None:
     """Create a store of these nodes, whole or not at all. Raises StoreOpenError."""
     check_no_orphaned_wal(path)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         stamp.remove(path)  # left over from a store that is gone
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600, exist_ok=False)
-        inherit_owner(draft, path)
-        with closing(connect(draft, mode="rw")) as connection:
-            _make(connection, rows)
-            connection.execute("PRAGMA journal_mode = WAL")
-        rename_durably(draft, path)
+        with new_file(path) as draft:
+            inherit_owner(draft, path)
+            with closing(connect(draft, mode="rw")) as connection:
+                _make(connection, rows)
+                connection.execute("PRAGMA journal_mode = WAL")
     except (OSError, sqlite3.Error) as error:
-        draft.unlink(missing_ok=True)
         why = "the disk is full; make room" if is_full(path.parent) else error
         raise StoreOpenError(f"{path} cannot be made: {why}") from error
 
@@ -96,16 +91,10 @@ def _make(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
 def check_version(path: Path, connection: sqlite3.Connection) -> None:
     """Raise StoreVersionError if another schema is that of a store, by its file and its log."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         raise StoreVersionError(
             f"{path} has schema version {version}, this release knows {SCHEMA_VERSION}; it is left"
             " as it is: run the release that wrote it, or a later one"
-        )
-    if version < SCHEMA_VERSION:
-        raise StoreVersionError(
-            f"{path} has schema version {version}, from before the first release, this release"
-            f" knows {SCHEMA_VERSION}; it is left as it is: move it away together with those beside"
-            " it that end in -wal and -shm; hosts are known again as soon as they report"
         )
 
 

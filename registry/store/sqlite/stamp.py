@@ -11,13 +11,12 @@ only the stamp has the new one alone. Nothing else is written to the store befor
 that still fits after a crash in between lacks nothing. The uptime in the stamp only ever lags.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.durable import rename_durably
-from registry.store.sqlite.database import inherit_owner, sibling
+from registry.store.files import new_file, sibling
+from registry.store.sqlite.database import inherit_owner
 
 SUFFIX = ".stamp"
 # A copy that was made within these seconds before the registry ended cannot be recognised as one.
@@ -57,14 +56,9 @@ class Stamp:
 
     def write(self, mark: Mark) -> None:
         """Write the stamp durably, whole or not at all. Raises OSError."""
-        draft = sibling(self._path, f".{os.getpid()}.new")
-        try:
-            draft.touch(mode=0o600)
+        with new_file(self._path) as draft:
             inherit_owner(draft, self._store)
             draft.write_bytes(mark.encoded())
-            rename_durably(draft, self._path)
-        finally:
-            draft.unlink(missing_ok=True)
         self._written = mark
 
     def resume(self, generation: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from registry.nodes.directory import body_digest
 from registry.nodes.limits import target_cost_of
-from registry.store.group_commit import GroupCommit
+from registry.store.commits import GroupCommit
 from registry.store.protocol import Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop

@@ -12,9 +12,9 @@ import pytest
 
 from dev.waiting import until
 from registry.errors import StoreOpenError
-from registry.store.group_commit import MAX_WRITE_SECONDS
+from registry.store.commits import MAX_WRITE_SECONDS
 from registry.store.protocol import NAME_DIGEST_BYTES, name_digest
-from registry.store.sqlite import commands
+from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.heard_log import Entries, HeardLog
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.machine.disks import fill_disk, memory_disk, new_disk
@@ -75,12 +75,12 @@ async def test_a_backup_and_a_restored_store_survive_a_power_cut(
     folder = stack.enter_context(disk.mounted())
     await fill(tmp_path / "r.db", *[f"h{number}" for number in range(300)])
 
-    commands.write_backup(tmp_path / "r.db", folder / "backup")
-    commands.restore(tmp_path / "r.db", folder / "restored.db")
+    SqliteBackend(tmp_path / "r.db").backup(folder / "backup")
+    SqliteBackend(folder / "restored.db").restore(tmp_path / "r.db")
 
     with disk.after_power_cut().mounted() as after:
-        assert commands.check(after / "backup") == 300
-        assert commands.check(after / "restored.db") == 300
+        assert SqliteBackend(after / "backup").check() == 300
+        assert SqliteBackend(after / "restored.db").check() == 300
 
 
 def test_the_simulated_power_cut_does_take_what_was_not_synced(
@@ -216,13 +216,13 @@ def test_a_registry_starts_on_a_full_disk_and_takes_changes_once_there_is_room(
         reads_go_on(registry, {"first"})
         registry.kill()
     with pytest.raises(StoreOpenError, match="the disk is full"):
-        commands.check(folder / "r.db")
+        SqliteBackend(folder / "r.db").check()
     registry.start()
     small.empty()
 
     until(lambda: small.post("after", "x") == 200, "room", within=10)
     until(lambda: "store" not in registry.ask("GET", "/healthz").json(), "recovery", within=10)
-    assert commands.check(folder / "r.db") == 2  # beside the registry
+    assert SqliteBackend(folder / "r.db").check() == 2  # beside the registry
     assert "Traceback" not in registry.log()
 
 

@@ -212,13 +212,16 @@ async def test_a_restore_tells_of_a_registry_that_began_before_it_was_complete(
             await asyncio.to_thread(backend.restore, tmp_path / "backup")
 
 
-def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(tmp_path: Path) -> None:
+def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cut_off(draft: Path, _path: Path) -> None:
         assert len(draft.read_bytes().splitlines()) == 2
         raise OSError("the power is gone")
 
+    monkeypatch.setattr("registry.store.files.rename_durably", cut_off)
     with pytest.raises(StoreOpenError, match="the power is gone"):
-        write_backup([row("a")], tmp_path / "backup", rename_durably=cut_off)
+        write_backup([row("a")], tmp_path / "backup")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -244,7 +247,7 @@ def test_a_bucket_stays_as_it_is_if_what_it_holds_cannot_be_kept(
     fill(server, url, "a")
     write_backup([row("b")], tmp_path / "backup")
     in_the_way = tmp_path / f"backup.before-restore.{os.getpid()}.new"
-    in_the_way.touch()
+    in_the_way.mkdir()
 
     with pytest.raises(StoreOpenError, match=r"before-restore cannot be written"):
         restored(backend, tmp_path / "backup")

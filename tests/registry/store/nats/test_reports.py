@@ -4,7 +4,7 @@ import asyncio
 
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
-from registry.store.finishing import Finishing
+from registry.store.commits import Finishing
 from registry.store.nats.connection.delivery import Message
 from registry.store.nats.format.ages import CHUNK_NODES, Rings, Uptime
 from registry.store.nats.format.loading import LoadedNodes

@@ -10,7 +10,7 @@ import yaml
 
 from registry.errors import StoreOpenError
 from registry.main import main
-from registry.store.sqlite import commands
+from registry.store.sqlite.backend import SqliteBackend
 from tests.support.registry.stores.sqlite_store import fill, hostnames_of, ignore, open_store, row
 from tests.support.requirements import NEEDS_ROOT
 
@@ -71,14 +71,14 @@ async def test_a_store_moved_away_as_the_advice_says_leaves_room_for_a_new_one(
 async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    commands.write_backup(tmp_path / "other.db", backup)
+    SqliteBackend(tmp_path / "other.db").backup(backup)
     path = await crashed(tmp_path / "s", "first")
 
-    restored = commands.restore(backup, path)
+    restored = SqliteBackend(path).restore(backup)
     assert restored == (1, str(path.with_name("r.db.before-restore")))
     assert await known(path) == ["restored"]
     await fill(path, "second")
-    again = commands.restore(backup, path)
+    again = SqliteBackend(path).restore(backup)
     assert again == (1, str(path.with_name("r.db.before-restore.2")))
 
     assert await known(path) == ["restored"]
@@ -87,20 +87,24 @@ async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path
 
 
 @pytest.mark.slow
-async def test_a_restore_that_is_cut_off_leaves_the_whole_store(tmp_path: Path) -> None:
+async def test_a_restore_that_is_cut_off_leaves_the_whole_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    commands.write_backup(tmp_path / "other.db", backup)
+    SqliteBackend(tmp_path / "other.db").backup(backup)
     path = await crashed(tmp_path / "s", "first")
 
     def cut_off(_draft: Path, _path: Path) -> None:
         raise OSError("the power is gone")
 
-    with pytest.raises(StoreOpenError, match="the power is gone"):
-        commands.restore(backup, path, rename_durably=cut_off)
+    with monkeypatch.context() as power:
+        power.setattr("registry.store.files.rename_durably", cut_off)
+        with pytest.raises(StoreOpenError, match="the power is gone"):
+            SqliteBackend(path).restore(backup)
 
     assert await known(path) == ["first"]
-    assert commands.restore(backup, path).nodes == 1
+    assert SqliteBackend(path).restore(backup).nodes == 1
     assert await known(path) == ["restored"]
 
 
@@ -108,12 +112,12 @@ async def test_a_restore_that_is_cut_off_leaves_the_whole_store(tmp_path: Path) 
 async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    commands.write_backup(tmp_path / "other.db", backup)
+    SqliteBackend(tmp_path / "other.db").backup(backup)
     path = tmp_path / "r.db"
     path.write_bytes(b"precious")
     path.with_name("r.db-wal").write_bytes(b"log")
 
-    kept = commands.restore(backup, path).kept
+    kept = SqliteBackend(path).restore(backup).kept
 
     assert kept == str(path.with_name("r.db.before-restore"))
     assert path.with_name("r.db.before-restore").read_bytes() == b"precious"
@@ -129,12 +133,12 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: P
     os.chown(folder, USER, USER)
     path = folder / "r.db"
     await fill(path, "a")
-    commands.write_backup(path, backup)
+    SqliteBackend(path).backup(backup)
     assert set(owners(folder).values()) == {USER}
     for file in folder.iterdir():
         file.unlink()
 
-    commands.restore(backup, path)
+    SqliteBackend(path).restore(backup)
     assert owners(folder) == {"r.db": USER, "r.db.lock": USER}
 
 
@@ -142,10 +146,10 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: P
 async def test_what_root_restores_belongs_to_the_owner_of_the_store(tmp_path: Path) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(path, "a")
-    commands.write_backup(path, backup)
+    SqliteBackend(path).backup(backup)
     os.chown(path, USER, USER)
 
-    commands.restore(backup, path)
+    SqliteBackend(path).restore(backup)
 
     assert owners(tmp_path)["r.db"] == USER
     assert (path.stat().st_gid, path.stat().st_mode & 0o777) == (USER, 0o600)
@@ -191,7 +195,7 @@ async def test_the_command_tells_what_it_kept_if_there_was_anything(
 ) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(tmp_path / "other.db", "a")
-    commands.write_backup(tmp_path / "other.db", backup)
+    SqliteBackend(tmp_path / "other.db").backup(backup)
     arguments = [*settings(tmp_path, path), "restore", str(backup)]
 
     assert main(arguments) == 0

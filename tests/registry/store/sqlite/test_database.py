@@ -33,20 +33,15 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     assert "another program" in await start_error(path)
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [(99, "run the release that wrote it"), (3, "move it away"), (-1, "move it away")],
-)
-async def test_a_store_of_another_schema_is_refused(
-    tmp_path: Path, version: int, told: str
-) -> None:
+@pytest.mark.parametrize("version", [99, 3, -1])
+async def test_a_store_of_another_schema_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
 
-    with pytest.raises(StoreVersionError, match=f"has schema version {version}, .*{told}"):
+    with pytest.raises(StoreVersionError, match=f"has schema version {version}, .*run the rel"):
         async with open_store(path):
             pass
 

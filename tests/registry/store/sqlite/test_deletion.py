@@ -9,7 +9,6 @@ import yaml
 from registry.errors import StoreOpenError
 from registry.main import main
 from registry.store.sqlite.backend import SqliteBackend
-from registry.store.sqlite.commands import delete
 from tests.support.registry.stores.sqlite_store import (
     fill,
     hostnames_of,
@@ -65,7 +64,7 @@ async def test_what_only_the_log_of_a_killed_registry_holds_is_deleted(tmp_path:
         for suffix in ("", "-wal"):
             shutil.copy(tmp_path / f"r.db{suffix}", tmp_path / f"killed.db{suffix}")
 
-    assert delete(tmp_path / "killed.db", ["a"]) == ["a"]
+    assert SqliteBackend(tmp_path / "killed.db").delete(["a"]) == ["a"]
 
     assert await known(tmp_path / "killed.db") == ["b"]
 
@@ -76,7 +75,7 @@ async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
     async with open_store(path) as (store, _):
         await store.confirm()
     await fill(path, "a")
-    delete(path, ["a"])
+    SqliteBackend(path).delete(["a"])
 
     assert await continues(SqliteBackend(path))
     assert await known(path) == []
@@ -85,9 +84,9 @@ async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
 async def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     with pytest.raises(StoreOpenError, match="does not exist"):
-        delete(path, ["a"])
+        SqliteBackend(path).delete(["a"])
     assert not path.with_name("r.db.lock").exists()
     path.write_text("hello")
     with pytest.raises(StoreOpenError, match="is not a SQLite database"):
-        delete(path, ["a"])
+        SqliteBackend(path).delete(["a"])
     assert "is not a SQLite database" in await start_error(path)

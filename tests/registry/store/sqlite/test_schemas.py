@@ -9,8 +9,7 @@ import pytest
 
 from registry.errors import StoreVersionError
 from registry.store.protocol import Row
-from registry.store.sqlite import commands
-from registry.store.sqlite.commands import delete
+from registry.store.sqlite.backend import SqliteBackend
 from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.sqlite_store import (
     fill,
@@ -18,14 +17,10 @@ from tests.support.registry.stores.sqlite_store import (
     ignore,
     open_store,
     row,
-    start_error,
 )
 
 SCHEMAS = Path(__file__).with_name("schemas")
-# Dumps of what registries wrote: since the first release, and before it.
-RELEASED = [SCHEMAS / "schema_4.sql"]
-EARLIER = SCHEMAS / "schema_3.sql"
-EARLIER_TOLD = "has schema version 3, from before the first release"
+RELEASED = sorted(SCHEMAS.glob("*.sql"))  # dumps of what registries wrote
 LATER_TOLD = "has schema version 99, this release knows 4; it is left as it is: run the release"
 
 
@@ -60,7 +55,7 @@ async def test_a_store_of_each_released_schema_is_used_with_all_nodes(
 ) -> None:
     path = tmp_path / "r.db"
     write_dump(path, dump)
-    assert commands.check(path) == 41
+    assert SqliteBackend(path).check() == 41
 
     async with open_store(path) as (store, rows):
         assert [one._replace(age=round(one.age)) for one in rows] == nodes_of(dump)
@@ -75,36 +70,12 @@ async def test_a_store_of_each_released_schema_is_used_with_all_nodes(
 
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "check": commands.check,
-    "backup": lambda path: commands.write_backup(path, path.with_name("backup")),
-    "restore": lambda path: commands.restore(path, path.with_name("restored.db")),
-    "delete": lambda path: delete(path, ["odd"]),
-    "copy": commands.snapshot,
+    "check": lambda path: SqliteBackend(path).check(),
+    "backup": lambda path: SqliteBackend(path).backup(path.with_name("backup")),
+    "restore": lambda path: SqliteBackend(path.with_name("restored.db")).restore(path),
+    "delete": lambda path: SqliteBackend(path).delete(["odd"]),
+    "copy": lambda path: SqliteBackend(path).snapshot(),
 }
-
-
-async def test_a_store_from_before_the_first_release_is_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    write_dump(path, EARLIER)
-
-    told = await start_error(path)
-
-    assert EARLIER_TOLD in told
-    assert "move it away together with those beside it that end in -wal and -shm" in told
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_uses_a_store_from_before_the_first_release(
-    command: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "r.db"
-    write_dump(path, EARLIER)
-    content = path.read_bytes()
-
-    with pytest.raises(StoreVersionError, match=EARLIER_TOLD):
-        COMMANDS[command](path)
-
-    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("command", COMMANDS)

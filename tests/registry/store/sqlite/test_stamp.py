@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.sqlite import commands
+from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
@@ -170,7 +170,7 @@ async def test_the_store_of_another_registry_does_not_continue(tmp_path: Path) -
 
 
 def restored(backup: Path, path: Path) -> None:
-    commands.restore(backup, path)
+    SqliteBackend(path).restore(backup)
 
 
 def copied(backup: Path, path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_a_backup_does_not_continue_however_it_was_put_back(
     tmp_path: Path, put_back: Callable[[Path, Path], object]
 ) -> None:
     path, backup = await settled(tmp_path / "r.db", "a"), tmp_path / "backup"
-    commands.write_backup(path, backup)  # the latest state of all
+    SqliteBackend(path).backup(backup)  # the latest state of all
 
     put_back(backup, path)
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError, StoreUnreachable
-from registry.store.sqlite import commands
-from registry.store.sqlite.batch import MAX_SHARED_DOCUMENT_BYTES
-from registry.store.sqlite.store import SqliteStore
+from registry.store.sqlite.backend import SqliteBackend
+from registry.store.sqlite.store import MAX_SHARED_DOCUMENT_BYTES, SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.conformance import touch
 from tests.support.registry.stores.sqlite_store import (
@@ -106,12 +105,12 @@ async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path:
     path, copy = tmp_path / "r.db", tmp_path / "copy"
     async with open_store(path) as (store, _):
         await asyncio.gather(*[store.put(row(f"h{i}"), ignore) for i in range(300)])
-        assert commands.write_backup(path, copy) == 300
+        assert SqliteBackend(path).backup(copy) == 300
         await store.delete("h1", ignore)
         with pytest.raises(StoreOpenError, match="in use"):
-            commands.restore(copy, path)
+            SqliteBackend(path).restore(copy)
 
-    assert commands.restore(copy, path).nodes == 300
+    assert SqliteBackend(path).restore(copy).nodes == 300
     async with open_store(path) as (_, rows):
         assert len(rows) == 300
     assert (tmp_path / "r.db.before-restore").exists()
@@ -123,15 +122,15 @@ async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
 ) -> None:
     path, copy = tmp_path / "r.db", tmp_path / "copy"
     await fill(path, "a")
-    commands.write_backup(path, copy)
+    SqliteBackend(path).backup(copy)
     with pytest.raises(StoreOpenError, match="exists"):
-        commands.write_backup(path, copy)
+        SqliteBackend(path).backup(copy)
     broken = bytearray(copy.read_bytes())
     broken[broken.index(b'{"labels":["a"]') + 12] ^= 1
     (tmp_path / "broken").write_bytes(broken)
     with pytest.raises(StoreOpenError, match="corrupt"):
-        commands.restore(tmp_path / "broken", path)
-    assert commands.check(path) == 1
+        SqliteBackend(path).restore(tmp_path / "broken")
+    assert SqliteBackend(path).check() == 1
 
 
 @pytest.mark.slow

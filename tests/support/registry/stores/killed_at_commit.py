@@ -13,8 +13,7 @@ from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock
 from registry.store.protocol import NodeStore, Observe, Row
 from registry.store.sqlite.backend import SqliteBackend
-from registry.store.sqlite.batch import Operation
-from registry.store.sqlite.store import SqliteStore
+from registry.store.sqlite.store import Operation, SqliteStore
 
 
 def kill_self() -> None:

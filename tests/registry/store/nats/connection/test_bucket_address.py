@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.backends import backend_of
+from registry.store.backend import backend_of
 from registry.store.options import NatsOptions
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreUnavailable, StoreUnreachable
-from registry.store.group_commit import GroupCommit
+from registry.store.commits import GroupCommit
 from registry.store.protocol import Row
 from registry.store.sqlite.store import SqliteStore
 
@@ -112,7 +112,7 @@ async def test_a_rollback_that_fails_too_is_an_outage_that_ends(tmp_path: Path) 
 async def test_while_the_disk_hangs_nobody_waits_and_what_it_keeps_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("registry.store.group_commit.MAX_WRITE_SECONDS", 0.05)
+    monkeypatch.setattr("registry.store.commits.MAX_WRITE_SECONDS", 0.05)
     goes_on = Event()
 
     def write(operations: Sequence[str]) -> Sequence[Exception | None]:
