@@ -54,12 +54,12 @@ def register_metrics(registry: Registry, *, readers: Sized, watch: Sized) -> Non
     `readers` are the clients that read large answers, `watch` those that follow changes.
     """
     metrics = registry.context.metrics
+    metrics.register(RegistryMetrics(registry))
     for name, text, clients in (
         ("rollcall_registry_readers", "Clients that are being sent lists or targets.", readers),
         ("rollcall_registry_watchers", "Clients that follow changes of nodes.", watch),
     ):
         Gauge(name, text, registry=metrics).set_function(partial(len, clients))
-    metrics.register(RegistryMetrics(registry))
 
 
 class RegistryMetrics(Collector):
@@ -72,6 +72,7 @@ class RegistryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family; without a roll call, expected hosts have no values."""
+        yield from self._roll_call()
         yield from self._states()
         yield from self._heartbeats()
         yield from self._remarks()
@@ -81,7 +82,6 @@ class RegistryMetrics(Collector):
             "Memory of the answers kept for the next scraper, with their compressed forms.",
             value=self._index.cached_bytes,
         )
-        yield from self._roll_call()
         yield from self._posts()
 
     def _states(self) -> Iterator[Metric]:
