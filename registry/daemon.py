@@ -33,7 +33,7 @@ from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
 from registry.metrics import StoreMetrics
-from registry.nodes.changes import NodeEvents
+from registry.nodes.changes import NodeChanges
 from registry.nodes.context import Clocks, Freshness, NodeRules, RegistryContext
 from registry.nodes.directory import Directory
 from registry.nodes.heartbeat_counts import STEP_SECONDS
@@ -203,7 +203,7 @@ def _open(
     context = RegistryContext(
         store=store,
         directory=Directory(),
-        changes=NodeEvents(log),
+        changes=NodeChanges(log),
         settings=NodeRules(
             freshness=Freshness(
                 stale_after=nodes.stale_after_seconds,

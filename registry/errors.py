@@ -14,7 +14,7 @@ class NodeNotFound(Exception):
     """No node with this hostname is known."""
 
 
-class CloneRefused(Exception):
+class CloneRejected(Exception):
     """A heartbeat for a hostname that another host has, which is not stale.
 
     It has another identity than the node; or none, without a key that may write; or it is of an
@@ -124,7 +124,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     NodeNotFound: HTTPStatus.NOT_FOUND,
     NoRollCall: HTTPStatus.NOT_FOUND,
     NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
-    CloneRefused: HTTPStatus.CONFLICT,
+    CloneRejected: HTTPStatus.CONFLICT,
     IdentityMismatch: HTTPStatus.CONFLICT,
     NodeFresh: HTTPStatus.CONFLICT,
     ChangesTooFast: HTTPStatus.TOO_MANY_REQUESTS,

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
+from registry.errors import CapacityReached, ChangesTooFast, CloneRejected
 from registry.nodes.changes import ChangeKind
 from registry.registry import Registry
 from registry.roll_call import MAX_NAMED, STATES
@@ -16,7 +16,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 # The reasons of remarks: those that leave a target out, and those that sanitize or drop labels.
 LEFT_OUT = ("host", "port", "foreign")
-ALTERED = ("held_back", "mended", "empty", "size")
+ALTERED = ("held_back", "sanitized", "empty", "size")
 
 
 class StoreMetrics:
@@ -157,7 +157,7 @@ class RegistryMetrics(Collector):
             "Heartbeats refused although they were well-formed.",
             "reason",
             {
-                "clone": counts.refused[CloneRefused],
+                "clone": counts.refused[CloneRejected],
                 "store": counts.store_failures,
                 "rate": counts.refused[ChangesTooFast],
                 "capacity": counts.refused[CapacityReached],

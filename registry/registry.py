@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from httpd.streams.wakeups import Wakeups
 from registry.callbacks.callbacks import Callbacks
-from registry.nodes.change_log import FOLLOWED_KINDS, ChangeHistory
+from registry.nodes.change_log import FOLLOWED_KINDS, ChangeLog
 from registry.nodes.changes import AUDITED_KINDS, AuditLog
 from registry.nodes.context import RegistryContext
-from registry.nodes.heartbeat_counts import HeartbeatHistory, RefusedHosts
+from registry.nodes.heartbeat_counts import HeartbeatSampler, RejectedHeartbeats
 from registry.nodes.listing import NodeQueries
 from registry.nodes.nodes import Nodes
 from registry.nodes.warm_up import WarmUp
@@ -30,19 +30,19 @@ class Registry:
         self.queries = NodeQueries(context, nodes, self.slices)
         self.index = TargetIndex(context.directory, target_options, self.slices)
         self.scrapers = Scrapers(context.clocks)
-        self.history = ChangeHistory(context.settings.history_bytes, nodes.store_position)
+        self.change_log = ChangeLog(context.settings.change_log_bytes, nodes.store_position)
         self.wakeups = Wakeups()
-        self.refused = RefusedHosts(context)
-        self.heartbeats = HeartbeatHistory(context, nodes)
+        self.refused = RejectedHeartbeats(context)
+        self.heartbeats = HeartbeatSampler(context, nodes)
         self.expected_file = ExpectedFile(context, nodes, self.slices)
         self.roll_calls = RollCalls(context, nodes, self.expected_file, self.warm_up, self.refused)
         self.audit = AuditLog(context.log)
         self.reachability = ReachabilityLog(
             lambda: nodes.health, context.log, lambda: nodes.unavailable_reason
         )
-        self.callbacks = Callbacks(context, self.history, self.is_complete)
+        self.callbacks = Callbacks(context, self.change_log, self.is_complete)
         for subscriber, kinds in (
-            (self.history.record, FOLLOWED_KINDS),
+            (self.change_log.record, FOLLOWED_KINDS),
             (lambda _change: self.wakeups.notify(), FOLLOWED_KINDS),
             (self.index.on_change, INDEXED_KINDS),
             (self.audit.record, AUDITED_KINDS),
@@ -53,7 +53,7 @@ class Registry:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
         await self.expected_file.start()
         continues = await self.nodes.load()
-        self.history.follow(self.nodes.denied.digest)
+        self.change_log.follow(self.nodes.denied.digest)
         self.warm_up.begin(continues=continues)  # before any request sees the nodes
         await self.call_roll()
 
@@ -67,9 +67,9 @@ class Registry:
         Watchers that have not been sent all changes begin anew: some may be of these hosts.
         """
         if self.nodes.denied.would_change(patterns):
-            self.history.forget()
+            self.change_log.forget()
             await self.nodes.deny(patterns)
-            self.history.follow(self.nodes.denied.digest)
+            self.change_log.follow(self.nodes.denied.digest)
 
     def is_complete(self) -> bool:
         """Return whether all nodes can be read: a reader must not get a part of them."""

@@ -12,8 +12,8 @@ from clients.message import HostnameInvalid, normalise_hostname
 from registry.errors import ExpectedUnread, NoRollCall
 from registry.nodes.ages import chunks, digest_of
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import FRESH, Entry
-from registry.nodes.heartbeat_counts import RefusedHosts
+from registry.nodes.directory import FRESH, KnownNode
+from registry.nodes.heartbeat_counts import RejectedHeartbeats
 from registry.nodes.nodes import Nodes
 from registry.nodes.warm_up import WarmUp
 from registry.responses.slices import TimeSlices
@@ -190,7 +190,7 @@ class RollCalls:
         nodes: Nodes,
         file: ExpectedFile,
         warm_up: WarmUp,
-        refused: RefusedHosts,
+        refused: RejectedHeartbeats,
     ) -> None:
         self._directory = context.directory
         self._freshness = context.settings.freshness
@@ -246,7 +246,7 @@ class RollCalls:
         self._nodes.expected.nodes = answer.known
         self._latest = answer.summary
 
-    def _state(self, entry: Entry | None, *, is_away: bool) -> str:
+    def _state(self, entry: KnownNode | None, *, is_away: bool) -> str:
         if is_away:
             return AWAY
         if entry is None or self._freshness.is_due(entry.heard, self._monotonic()):
@@ -270,7 +270,9 @@ class Answer:
         """Record that the expected hosts were all added; the others follow, from the first on."""
         self._room_from = len(self._found)
 
-    def add(self, hostname: str, state: str, entry: Entry | None, rejected: dict[str, str]) -> None:
+    def add(
+        self, hostname: str, state: str, entry: KnownNode | None, rejected: dict[str, str]
+    ) -> None:
         """Add the next host by name, of the expected ones or of the others."""
         self._counts[state] += 1
         self.known += entry is not None and state != UNEXPECTED

@@ -18,8 +18,8 @@ from registry.api.headers import StateHeaders
 from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.prometheus import TargetsApi
 from registry.api.representation import Answers
-from registry.api.status import RefusalRecorder, RollCallApi, StatusApi
-from registry.api.watch import MAX_WATCHERS, Watch
+from registry.api.status import RejectionRecorder, RollCallApi, StatusApi
+from registry.api.watch import MAX_WATCHERS, NodeWatch
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import register_metrics
 from registry.registry import Registry
@@ -39,7 +39,7 @@ def build_application(
         places=MAX_WATCHERS,
         max_connections=settings.max_connections,
     )
-    answers, watch = Answers(registry.slices), Watch(registry, streams)
+    answers, watch = Answers(registry.slices), NodeWatch(registry, streams)
     register_metrics(registry, readers=answers.readers, watch=watch)
     app = build_app(
         daemon="registry",
@@ -68,7 +68,7 @@ def build_application(
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
     app.on_response_prepare.append(StateHeaders(registry).__call__)
-    app.on_response_prepare.append(RefusalRecorder(registry).__call__)
+    app.on_response_prepare.append(RejectionRecorder(registry).__call__)
     return app
 
 

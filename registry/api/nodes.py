@@ -31,10 +31,10 @@ from registry.api.queries import (
     watch_filters,
 )
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers, next_page
-from registry.api.watch import View, Watch
+from registry.api.watch import NodeWatch, View
 from registry.errors import StoreUnavailable
 from registry.nodes.changes import Source
-from registry.nodes.directory import Entry, body_digest
+from registry.nodes.directory import KnownNode, body_digest
 from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.listing import Listing
 from registry.registry import Registry
@@ -46,7 +46,7 @@ BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
 class NodesApi:
     """The handlers of /nodes and /nodes/{hostname}."""
 
-    def __init__(self, registry: Registry, answers: Answers, watch: Watch) -> None:
+    def __init__(self, registry: Registry, answers: Answers, watch: NodeWatch) -> None:
         self._nodes = registry.nodes
         self._queries = registry.queries
         self._answers = answers
@@ -165,7 +165,7 @@ def _headers(request: web.Request, listing: Listing) -> dict[str, str]:
     return total | next_page(request, listing.next_after)
 
 
-def _array(entry: Entry, *, address: bool = False) -> bytes:
+def _array(entry: KnownNode, *, address: bool = False) -> bytes:
     return b"[%b]" % entry.encoded(address=address)
 
 

@@ -12,7 +12,7 @@ from httpd.errors import BadInput
 from registry.api.access import request_source
 from registry.api.queries import single
 from registry.api.representation import Answers
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.prometheus.answers import TargetFormat
 from registry.prometheus.targets import MAX_REPEATED
 from registry.registry import Registry
@@ -103,7 +103,7 @@ class TargetsApi:
             self._scrapers.record_service(service, source.caller, source.address)
 
 
-def _explanation_of(entry: Entry) -> Expected:
+def _explanation_of(entry: KnownNode) -> Expected:
     """Return what an explanation takes at most, and as much for the node that it decodes."""
     return Expected(object(), 2 * MAX_REPEATED if len(entry.head) > SMALL_NODE_BYTES else 0)
 

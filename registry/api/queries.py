@@ -7,7 +7,7 @@ from multidict import MultiMapping
 from clients.message import normalise_hostname
 from httpd.errors import BadInput
 from registry.nodes.directory import DUE, FRESH, STAGES
-from registry.nodes.listing import Selection
+from registry.nodes.listing import NodeFilter
 from registry.nodes.search import Filters
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale", "held")
@@ -55,10 +55,10 @@ def watch_filters(parameters: MultiMapping[str]) -> Filters:
     return filters(parameters)
 
 
-def selection(parameters: MultiMapping[str]) -> Selection:
+def selection(parameters: MultiMapping[str]) -> NodeFilter:
     """Return what the query parameters of GET /nodes select."""
     after, limit = page(parameters)
-    return Selection(
+    return NodeFilter(
         filters=filters(parameters),
         after=after,
         limit=limit,

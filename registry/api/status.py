@@ -15,7 +15,7 @@ from registry.api.queries import PAGE, page
 from registry.api.representation import Answers, next_page
 from registry.nodes.heartbeat_counts import (
     HeartbeatSamples,
-    Refusal,
+    RejectedHeartbeat,
 )
 from registry.registry import Registry
 from registry.responses.readers import Expected
@@ -106,7 +106,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     denied: DeniedStatus
     expected: ExpectedStatus
     nodes: NodeCounts
-    refused: list[Refusal]
+    refused: list[RejectedHeartbeat]
     history: HeartbeatSamples
 
 
@@ -179,7 +179,7 @@ class StatusApi:
         )
 
 
-class RefusalRecorder:
+class RejectionRecorder:
     """Records the hosts whose heartbeats are refused, whoever refuses them.
 
     What comes with a key that may not report the host is no heartbeat of it.

@@ -14,7 +14,7 @@ from registry.nodes.change_log import (
     PastChange,
     Position,
 )
-from registry.nodes.directory import Entry, node_tail
+from registry.nodes.directory import KnownNode, node_tail
 from registry.nodes.search import Filters
 from registry.registry import Registry
 from registry.responses.encoding import in_pieces
@@ -48,7 +48,7 @@ class Run(NamedTuple):
     begun: int = 0
 
 
-class Watch:
+class NodeWatch:
     """Sends each client the nodes and their changes, as far as it takes them.
 
     A client that sends the id of its last event gets what has changed since. If that is no longer
@@ -61,7 +61,7 @@ class Watch:
         self._writes = registry.nodes.writes
         self._queries = registry.queries
         self._directory = registry.context.directory
-        self._history = registry.history
+        self._history = registry.change_log
         self._warm_up = registry.warm_up
         self._begun = 0
         self._streams = streams
@@ -192,12 +192,12 @@ class Watch:
                 break
         return parts, following
 
-    def _unlisted(self, listed: str, *, again: bool) -> list[Entry]:
+    def _unlisted(self, listed: str, *, again: bool) -> list[KnownNode]:
         entry = self._directory.entries.get(listed) if again else None
         following = self._directory.sorted.following(listed)
         return following if entry is None else [entry, *following]
 
-    def _node_events(self, entry: Entry, position: Position, view: View) -> Parts:
+    def _node_events(self, entry: KnownNode, position: Position, view: View) -> Parts:
         """Return the events that describe a node; the last one has the id of the position."""
         node = _node(entry, view)
         if not entry.is_stale:
@@ -224,7 +224,7 @@ class Watch:
 class WatchCursor:
     """The position of one client; it has taken all changes up to a number."""
 
-    def __init__(self, watch: Watch, view: View) -> None:
+    def __init__(self, watch: NodeWatch, view: View) -> None:
         self._watch = watch
         self._view = view
         self._begun = watch.count_begun()
@@ -264,9 +264,9 @@ class WatchCursor:
         return self._watch.is_kept(self._taken)
 
 
-def _node(node: PastChange | Entry, view: View) -> Parts:
+def _node(node: PastChange | KnownNode, view: View) -> Parts:
     return [node.head, node_tail(node.last_update, node.address if view.address else None)]
 
 
-def _name(node: PastChange | Entry) -> Parts:
+def _name(node: PastChange | KnownNode) -> Parts:
     return [msgspec.json.encode({"hostname": node.hostname})]

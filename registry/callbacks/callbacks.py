@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from random import SystemRandom
 
-from registry.callbacks.receiver import Callback, Receiver
+from registry.callbacks.receiver import Callback, CallbackUrl
 from registry.callbacks.sender import (
     MAX_PAUSE_SECONDS,
     CallbackSender,
@@ -13,7 +13,7 @@ from registry.callbacks.sender import (
     Parts,
     Progress,
 )
-from registry.nodes.change_log import ChangeHistory
+from registry.nodes.change_log import ChangeLog
 from registry.nodes.context import RegistryContext
 from runtime.pauses import Backoff
 
@@ -26,7 +26,7 @@ class Callbacks:
     """
 
     def __init__(
-        self, context: RegistryContext, history: ChangeHistory, is_ready: Callable[[], bool]
+        self, context: RegistryContext, history: ChangeLog, is_ready: Callable[[], bool]
     ) -> None:
         self._parts = Parts(context, ChangeBatches(history), is_ready)
         self._senders: dict[str, CallbackSender] = {}
@@ -72,7 +72,7 @@ class Callbacks:
         progress = Progress() if known is None else known.progress
         if known is not None and known.callback.filters != callback.filters:
             known.require_resync("settings")
-        receiver = Receiver(callback, self._parts.context.clocks.wall)
+        receiver = CallbackUrl(callback, self._parts.context.clocks.wall)
         backoff = Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom())
         sender = CallbackSender(receiver, progress, backoff, self._parts)
         self._senders[callback.name] = sender

@@ -58,7 +58,7 @@ class PostFailed(Exception):
     """A receiver has not taken what was posted, or its answer was lost; the text says why."""
 
 
-class Receiver:
+class CallbackUrl:
     """Posts bodies to one URL, with their signatures. No redirect is followed."""
 
     def __init__(self, callback: Callback, wall: Callable[[], float]) -> None:

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from registry.callbacks.receiver import PostFailed, Receiver
-from registry.nodes.change_log import ChangeHistory, PastChange, Position
+from registry.callbacks.receiver import CallbackUrl, PostFailed
+from registry.nodes.change_log import ChangeLog, PastChange, Position
 from registry.nodes.context import RegistryContext
 from registry.nodes.directory import labels_start
 from registry.nodes.search import Filters
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 class ChangeBatches:
     """Reads batches from the history of changes; the loop serves others meanwhile."""
 
-    def __init__(self, history: ChangeHistory) -> None:
+    def __init__(self, history: ChangeLog) -> None:
         self._history = history
         self._slices = TimeSlices()  # its own: callbacks do not delay answers
 
@@ -146,7 +146,7 @@ class CallbackSender:
     """
 
     def __init__(
-        self, receiver: Receiver, progress: Progress, backoff: Backoff, parts: Parts
+        self, receiver: CallbackUrl, progress: Progress, backoff: Backoff, parts: Parts
     ) -> None:
         self.callback = receiver.callback
         self.progress = progress

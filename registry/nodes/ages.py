@@ -7,9 +7,9 @@ from itertools import islice
 from math import inf
 from typing import TypeVar
 
-from registry.nodes.changes import Change
+from registry.nodes.changes import NodeChange
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import DUE, FRESH, KEPT, SOON, STALE, Entry
+from registry.nodes.directory import DUE, FRESH, KEPT, SOON, STALE, KnownNode
 
 DIGEST_CHARACTERS = 16
 UNREAD = "unread"
@@ -125,11 +125,11 @@ class Ages:
         """How many nodes are due, and stay since too many would expire."""
         return len(self._directory.stage(DUE))
 
-    def note_expired(self, _change: Change) -> None:
+    def note_expired(self, _change: NodeChange) -> None:
         """Count a node that has expired, here or at another registry."""
         self._expired.append(self._monotonic())
 
-    def advance_some(self) -> tuple[Sequence[Entry], bool]:
+    def advance_some(self) -> tuple[Sequence[KnownNode], bool]:
         """Move some nodes on; return those that are stale now, and whether any were moved."""
         now, freshness = self._monotonic(), self._freshness
         directory, expected = self._directory, self._expected
@@ -138,13 +138,13 @@ class Ages:
         soon = directory.stage(STALE).oldest(lambda entry: freshness.is_due_soon(entry.heard, now))
         directory.move([entry for entry in soon if entry.hostname in expected], KEPT)
         directory.move([entry for entry in soon if entry.stage != KEPT], SOON)
-        due: list[Entry] = []
+        due: list[KnownNode] = []
         if directory.stage(SOON) and (self._knows_enough(now) or self._are_too_many()):
             due = directory.stage(SOON).oldest(lambda entry: freshness.is_due(entry.heard, now))
             directory.move(due, DUE)
         return silent, bool(silent or soon or due)
 
-    def expiring(self, pending: Container[str]) -> Sequence[Entry]:
+    def expiring(self, pending: Container[str]) -> Sequence[KnownNode]:
         """Return some nodes that expire now; none with a change that is on its way to the store.
 
         It is to be asked once `advance_some` moves no more: then all are counted.
@@ -154,7 +154,7 @@ class Ages:
             return ()
         holds = not self._knows_enough(now) or self._are_too_many()
 
-        def expires(entry: Entry) -> bool | None:
+        def expires(entry: KnownNode) -> bool | None:
             if holds and not self._freshness.is_held_long_enough(entry.heard, now):
                 return False
             return None if entry.hostname in pending or entry.hostname in self._expected else True

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from registry.nodes.changes import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange, Source
 from registry.nodes.clones import Clones, DeniedHosts
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import Entry, only_withdraws
+from registry.nodes.directory import KnownNode, only_withdraws
 from registry.nodes.limits import Limits, Reservation
 from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
@@ -46,10 +46,10 @@ class Applied:
         self._denied = denied
         self._moment = self._monotonic()
         self._second = 0
-        self._withheld: dict[str, Entry] = {}
-        self._deleting: dict[str, Entry] = {}  # withheld nodes that are to go from the store
+        self._withheld: dict[str, KnownNode] = {}
+        self._deleting: dict[str, KnownNode] = {}  # withheld nodes that are to go from the store
 
-    def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
+    def put(self, entry: KnownNode, source: Source, reservation: Reservation | None = None) -> bool:
         """Add or replace a node; return whether that changes it.
 
         One that is denied, which was on its way to the store at the time, is deleted there again.
@@ -72,9 +72,9 @@ class Applied:
         before = self._directory.put(entry, heard=self._moment)
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
-        self._events.publish(Change(kind, node, source, before))
+        self._events.publish(NodeChange(kind, node, source, before))
         if was_stale:
-            self._events.publish(Change(ChangeKind.FRESH, node, REGISTRY))
+            self._events.publish(NodeChange(ChangeKind.FRESH, node, REGISTRY))
         return True
 
     def forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
@@ -84,13 +84,13 @@ class Applied:
             self._writes.discard_touch(entry)
             self._limits.capacity.forget(hostname, entry.head)
             self._clones.forget(hostname)
-            self._events.publish(Change(kind, entry, source))
+            self._events.publish(NodeChange(kind, entry, source))
 
-    def withhold(self, entry: Entry) -> None:
+    def withhold(self, entry: KnownNode) -> None:
         """Keep a node of a denied host out of sight until the store has deleted it."""
         hostname = entry.hostname
         row = entry.row()._replace(is_moved=entry.is_moved)
-        withheld = Entry(row, heard=entry.heard, digest=entry.digest)
+        withheld = KnownNode(row, heard=entry.heard, digest=entry.digest)
         self._withheld[hostname] = self._deleting[hostname] = withheld
         self._writes.expire(hostname, partial(self._note_deletion, withheld))
 
@@ -104,7 +104,7 @@ class Applied:
                     self._show(entry, source)
             yield
 
-    def _note_deletion(self, entry: Entry, error: Exception | None) -> None:
+    def _note_deletion(self, entry: KnownNode, error: Exception | None) -> None:
         """Forget a withheld node, unless another registry has stored it meanwhile."""
         hostname = entry.hostname
         if self._deleting.get(hostname) is entry:
@@ -116,14 +116,14 @@ class Applied:
         elif hostname not in self._denied:
             self._show(entry, REGISTRY)
 
-    def _show(self, entry: Entry, source: Source) -> None:
+    def _show(self, entry: KnownNode, source: Source) -> None:
         """Add a withheld node, last seen when it was."""
         self._deleting.pop(entry.hostname, None)
         times = [(entry, entry.heard)]
         self.put(entry, source)
         self._directory.heard_before(times, self._stage_of_now())
 
-    def report(self, entry: Entry) -> None:
+    def report(self, entry: KnownNode) -> None:
         """Record that a host reports now, also if the store does not accept that now."""
         self._writes.touch(entry)
         second = int(self._wall())
@@ -131,19 +131,19 @@ class Applied:
             self._second = second
         self.mark_heard(entry, last_update=self._second)
 
-    def mark_heard(self, entry: Entry, *, last_update: int) -> None:
+    def mark_heard(self, entry: KnownNode, *, last_update: int) -> None:
         """Record that a node was heard of now."""
         now = self._monotonic()
         if now - self._moment > SAME_MOMENT_SECONDS:
             self._moment = now
         if self._directory.heard(entry, last_update=last_update, heard=self._moment):
-            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+            self._events.publish(NodeChange(ChangeKind.FRESH, entry, REGISTRY))
 
-    def move(self, entry: Entry, address: str, source: Source) -> None:
+    def move(self, entry: KnownNode, address: str, source: Source) -> None:
         """Record the address that a node posts from."""
         if entry.address != address:
             entry.address, entry.is_moved = address, True
-            self._events.publish(Change(ChangeKind.MOVED, entry, source))
+            self._events.publish(NodeChange(ChangeKind.MOVED, entry, source))
 
     def stored(self, row: Row) -> None:
         """Take over a node that another registry stored; one that is denied here is withheld.
@@ -151,7 +151,7 @@ class Applied:
         To delete it there would only make the other registry store it again.
         """
         self._writes.discard_expiry(row.hostname)
-        entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
+        entry = KnownNode(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
         if row.hostname in self._denied:
             self._withheld[row.hostname] = entry
             return
@@ -199,7 +199,7 @@ class Applied:
     def heard_before(self, heard: Sequence[HeardBefore]) -> None:
         """Record when nodes were last heard of elsewhere, where that is later than known here."""
         now = self._monotonic()
-        times: list[tuple[Entry, float]] = []
+        times: list[tuple[KnownNode, float]] = []
         for one in heard:
             hostname, last_update, address, age = one
             entry = self._directory.entries.get(hostname)
@@ -213,7 +213,7 @@ class Applied:
                 self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
                 times.append((entry, now - age))
         for entry in self._directory.heard_before(times, self._stage_of_now()):
-            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+            self._events.publish(NodeChange(ChangeKind.FRESH, entry, REGISTRY))
 
     def _note_withheld(self, heard: HeardBefore) -> None:
         """Record when a node was last seen elsewhere whose host is denied here."""
@@ -237,7 +237,7 @@ class Applied:
         now = self._monotonic()
         return [_age(entry, now) for entry in self._directory.sorted.following(after)]
 
-    def silent(self, seconds: float) -> Iterator[tuple[Entry, float]]:
+    def silent(self, seconds: float) -> Iterator[tuple[KnownNode, float]]:
         """Yield the nodes that were not heard of for so long, with their ages; nodes may change.
 
         Only one such iterator may be in use.
@@ -256,5 +256,5 @@ class Applied:
         return self._writes.touched
 
 
-def _age(entry: Entry, now: float) -> HeardBefore:
+def _age(entry: KnownNode, now: float) -> HeardBefore:
     return HeardBefore(entry.hostname, entry.last_update, entry.address, now - entry.heard)

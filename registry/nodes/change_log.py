@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from registry.nodes.changes import Change, ChangeKind
-from registry.nodes.context import HISTORY_BYTES
+from registry.nodes.changes import ChangeKind, NodeChange
+from registry.nodes.context import CHANGE_LOG_BYTES
 from registry.nodes.directory import labels_start
 from registry.store.protocol import StorePosition
 
@@ -90,7 +90,7 @@ class Position(NamedTuple):
     again: bool = False
 
 
-class ChangeHistory:
+class ChangeLog:
     """The last changes, numbered from 1: as many as take ``max_bytes``.
 
     Nodes that the directory has anyway do not count. An id is a position as text, with the name of
@@ -101,7 +101,7 @@ class ChangeHistory:
 
     def __init__(
         self,
-        max_bytes: int = HISTORY_BYTES,
+        max_bytes: int = CHANGE_LOG_BYTES,
         store_position: Callable[[], StorePosition | None] = lambda: None,
     ) -> None:
         self._run = token_hex(4)
@@ -125,7 +125,7 @@ class ChangeHistory:
         """Return the number of the last change."""
         return self._dropped + len(self._changes)
 
-    def record(self, change: Change) -> None:
+    def record(self, change: NodeChange) -> None:
         """Keep a change; subscribes to the kinds in FOLLOWED_KINDS."""
         node = change.node
         recorded = PastChange(

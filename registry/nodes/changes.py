@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 
 
 class ChangeKind(StrEnum):
@@ -31,7 +31,7 @@ class Source(NamedTuple):
     address: str
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """What happened to a node.
 
     `node` is as it is now, or as it was if it is gone. `before` is the encoded node that it
@@ -39,17 +39,17 @@ class Change(NamedTuple):
     """
 
     kind: ChangeKind
-    node: Entry
+    node: KnownNode
     source: Source
     before: bytes | None = None
 
 
 REGISTRY = Source("registry", "-")
 ALL_KINDS = frozenset(ChangeKind)
-Subscriber = Callable[[Change], None]
+Subscriber = Callable[[NodeChange], None]
 
 
-class NodeEvents:
+class NodeChanges:
     """Publishes each change of a node to the subscribers of its kind.
 
     Order: `publish` calls the subscribers on the event loop, in the order in which they
@@ -77,7 +77,7 @@ class NodeEvents:
         for kind in kinds:
             self._subscribers[kind].append(subscriber)
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: NodeChange) -> None:
         """Call the subscribers of a change."""
         self.counts[change.kind] += 1
         for subscriber in self._subscribers[change.kind]:
@@ -110,7 +110,7 @@ class AuditLog:
         self._single_lines = 0
         self._waiting: list[tuple[ChangeKind, str, Source]] = []
 
-    def record(self, change: Change) -> None:
+    def record(self, change: NodeChange) -> None:
         """Log a change, at once or within a second."""
         if self._period is None:
             loop = asyncio.get_running_loop()

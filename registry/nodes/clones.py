@@ -6,10 +6,10 @@ from fnmatch import translate
 from hashlib import blake2b, sha256
 
 from clients.message import Heartbeat
-from registry.errors import CloneRefused
+from registry.errors import CloneRejected
 from registry.nodes.changes import Source
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, Entry, abbreviated
+from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, KnownNode, abbreviated
 
 DIGEST_CHARACTERS = 16
 
@@ -65,8 +65,10 @@ class Clones:
         # Digests of the instances that were replaced since the registry's start, by hostname.
         self._replaced: dict[str, tuple[bytes, ...]] = {}
 
-    def check(self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool) -> None:
-        """Raise CloneRefused if the hostname belongs to another host that is not stale.
+    def check(
+        self, known: KnownNode, heartbeat: Heartbeat, source: Source, *, operator: bool
+    ) -> None:
+        """Raise CloneRejected if the hostname belongs to another host that is not stale.
 
         A heartbeat without an identity is refused as well, except an operator's: otherwise the
         identity would be lost, and the next host would be accepted. So is one of an instance that
@@ -79,21 +81,21 @@ class Clones:
         claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
         if held is not None and claimed != held and not (claimed is None and operator):
             this = "none" if claimed is None else abbreviated(claimed)
-            raise CloneRefused(
+            raise CloneRejected(
                 f"{known.hostname} is the host with {AGENT_ID} {abbreviated(held)}, last seen"
                 f" {seconds:.0f} s ago from {known.address}; this one has {this}. Give one of them"
                 " another hostname; if the first is gone, wait until it is stale or delete it"
             )
         instance = heartbeat.kv.get(AGENT_INSTANCE)
         if instance is not None and self._was_replaced(known.hostname, instance):
-            raise CloneRefused(
+            raise CloneRejected(
                 f"{known.hostname} runs twice with the same {AGENT_ID} {abbreviated(held)}: another"
                 f" instance of its agent replaced this one, which posts from {source.address}, and"
                 f" was last seen {seconds:.0f} s ago from {known.address}. One machine is a copy of"
                 " the other: give it another hostname and another /etc/machine-id"
             )
 
-    def note_change(self, before: Entry | None, after: Entry) -> None:
+    def note_change(self, before: KnownNode | None, after: KnownNode) -> None:
         """Remember which instance was replaced, if the change of a node is by a new one."""
         old = before.agent_instance() if before is not None else None
         if old is None:

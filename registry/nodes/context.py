@@ -8,13 +8,13 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from registry.nodes.changes import NodeEvents
+from registry.nodes.changes import NodeChanges
 from registry.nodes.directory import DUE, FRESH, SOON, STALE, Directory
 from registry.store.protocol import NodeStore
 
 # A node that is held expires after so many times `expire_after`.
 MAX_HOLD = 7
-HISTORY_BYTES = 32 * 1024 * 1024
+CHANGE_LOG_BYTES = 32 * 1024 * 1024
 
 
 class Clocks(NamedTuple):
@@ -95,7 +95,7 @@ class NodeRules:
 
     `store_url` is what is shown of the store; it holds no secrets. `expected` is the file with the
     hosts that do not expire, None without one. `max_mib` and `changes_per_minute` are 0 for no
-    limit; `warm_up` is in seconds. `history_bytes` bounds the changes that are kept for watchers.
+    limit; `warm_up` is in seconds. `change_log_bytes` bounds the changes kept for watchers.
     """
 
     freshness: Freshness
@@ -105,7 +105,7 @@ class NodeRules:
     denied: Sequence[str] = ()
     expected: Path | None = None
     warm_up: float = 0.0
-    history_bytes: int = HISTORY_BYTES
+    change_log_bytes: int = CHANGE_LOG_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class RegistryContext:
 
     store: NodeStore
     directory: Directory
-    changes: NodeEvents
+    changes: NodeChanges
     settings: NodeRules
     clocks: Clocks
     log: FilteringBoundLogger

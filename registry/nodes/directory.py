@@ -183,7 +183,7 @@ def body_digest(body: bytes) -> bytes:
     return sha256(body).digest()
 
 
-class Entry(BlockItem):
+class KnownNode(BlockItem):
     """A host as the registry knows it.
 
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
@@ -226,8 +226,8 @@ class Entry(BlockItem):
         self.is_touched = False
         self.is_moved = row.is_moved
         self.apps_down = False
-        self.older: Entry | None = None
-        self.newer: Entry | None = None
+        self.older: KnownNode | None = None
+        self.newer: KnownNode | None = None
 
     @property
     def is_stale(self) -> bool:
@@ -338,10 +338,11 @@ def _labels(head: bytes, end: int) -> list[str]:
     return _decode_labels(head[head.index(b'"labels":') + len(b'"labels":') : end + 1])
 
 
-def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:
+def entries_from_rows(rows: Iterable[Row], now: float) -> list[KnownNode]:
     """Return the entries of stored rows; `now` is the monotonic time."""
     return [
-        Entry(row._replace(address=sys.intern(row.address)), heard=now - row.age) for row in rows
+        KnownNode(row._replace(address=sys.intern(row.address)), heard=now - row.age)
+        for row in rows
     ]
 
 
@@ -356,23 +357,23 @@ class Directory:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self.kept_bytes = 0  # what blocks keep for the next list
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
-        self.entries: dict[str, Entry] = {}
-        self._stages = [AgeOrder[Entry]() for _ in STAGES]
+        self.entries: dict[str, KnownNode] = {}
+        self._stages = [AgeOrder[KnownNode]() for _ in STAGES]
         self._fresh = self._stages[FRESH]
-        self.sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
+        self.sorted = SortedBlocks[KnownNode](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def fresh(self) -> AgeOrder[Entry]:
+    def fresh(self) -> AgeOrder[KnownNode]:
         """Return the nodes that are not marked as stale, the one silent for longest first."""
         return self._fresh
 
-    def stage(self, stage: int) -> AgeOrder[Entry]:
+    def stage(self, stage: int) -> AgeOrder[KnownNode]:
         """Return the nodes in a stage, the one silent for longest first."""
         return self._stages[stage]
 
-    def fill(self, entries: Iterable[Entry]) -> None:
+    def fill(self, entries: Iterable[KnownNode]) -> None:
         """Add these entries, of which no two have the same hostname, to an empty directory.
 
         It may run in a thread, as long as nobody else uses the directory.
@@ -381,7 +382,7 @@ class Directory:
         for entry in sorted(self.sorted, key=attrgetter("heard")):
             self._add(entry)
 
-    def put(self, entry: Entry, *, heard: float) -> bytes | None:
+    def put(self, entry: KnownNode, *, heard: float) -> bytes | None:
         """Add or replace a host; return its former `head`, None if it is new.
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
@@ -402,14 +403,14 @@ class Directory:
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: KnownNode) -> None:
         """Add a host that was heard of later than all others, but for the sorted list."""
         entry.name_digest = name_digest(entry.hostname)
         self.entries[entry.hostname] = entry
         self._fresh.add(entry)
         self._count_apps_down(entry, is_down=entry.has_apps_down())
 
-    def heard(self, entry: Entry, *, last_update: int, heard: float) -> bool:
+    def heard(self, entry: KnownNode, *, last_update: int, heard: float) -> bool:
         """Record that a host was heard of now; return whether it was marked as stale.
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
@@ -423,13 +424,13 @@ class Directory:
         return stage != FRESH
 
     def heard_before(
-        self, times: Sequence[tuple[Entry, float]], stage_of: Callable[[float], int]
-    ) -> list[Entry]:
+        self, times: Sequence[tuple[KnownNode, float]], stage_of: Callable[[float], int]
+    ) -> list[KnownNode]:
         """Record when hosts were seen elsewhere; return those that are stale no more.
 
         A node reaches no later stage by that: this is left to Ages, which is published.
         """
-        revived: list[Entry] = []
+        revived: list[KnownNode] = []
         for entry, heard in times:
             self._stages[entry.stage].remove(entry)
             entry.heard = heard
@@ -441,7 +442,7 @@ class Directory:
             order.insert(entry for entry, _ in times if entry.stage == stage)
         return revived
 
-    def heard_until(self, time: float) -> Iterator[Entry]:
+    def heard_until(self, time: float) -> Iterator[KnownNode]:
         """Yield the nodes that were not heard of after a monotonic time, while nodes may change.
 
         Only one such iterator may be in use.
@@ -449,14 +450,14 @@ class Directory:
         for order in self._stages:  # the later ones later, since nodes move there meanwhile
             yield from order.heard_until(time)
 
-    def move(self, entries: Sequence[Entry], stage: int) -> None:
+    def move(self, entries: Sequence[KnownNode], stage: int) -> None:
         """Move hosts to another stage."""
         for entry in entries:
             self._stages[entry.stage].remove(entry)
             entry.stage = stage
         self._stages[stage].insert(entries)
 
-    def remove(self, hostname: str) -> Entry | None:
+    def remove(self, hostname: str) -> KnownNode | None:
         """Forget a host; return its entry, or None if it is unknown."""
         entry = self.entries.pop(hostname, None)
         if entry is not None:
@@ -466,6 +467,6 @@ class Directory:
             self._count_apps_down(entry, is_down=False)
         return entry
 
-    def _count_apps_down(self, entry: Entry, *, is_down: bool) -> None:
+    def _count_apps_down(self, entry: KnownNode, *, is_down: bool) -> None:
         self.apps_down += is_down - entry.apps_down
         entry.apps_down = is_down

@@ -26,7 +26,7 @@ class HeartbeatSamples(msgspec.Struct, frozen=True, kw_only=True):
     stale: list[int]
 
 
-class HeartbeatHistory:
+class HeartbeatSampler:
     """Takes a sample for each step, of counts that are kept anyway; in memory, for six hours."""
 
     def __init__(self, context: RegistryContext, nodes: Nodes) -> None:
@@ -63,7 +63,7 @@ MAX_HOSTNAME = 253
 MAX_MESSAGE = 1000
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RejectedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The last heartbeat of a host that was refused; `at` is Unix time in seconds."""
 
     hostname: str
@@ -74,11 +74,11 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Refused(NamedTuple):
-    refusal: Refusal
+    refusal: RejectedHeartbeat
     at: float  # monotonic
 
 
-class RefusedHosts:
+class RejectedHeartbeats:
     """The last refusal of each host, of the 100 hosts that were refused last.
 
     A host that was heard of again from the same address is no longer shown, once it has not been
@@ -96,7 +96,7 @@ class RefusedHosts:
 
     def record(self, hostname: str, *, status: int, message: str, address: str) -> None:
         """Record that a heartbeat was refused now."""
-        refusal = Refusal(
+        refusal = RejectedHeartbeat(
             hostname=hostname[:MAX_HOSTNAME],
             at=int(self._wall()),
             status=status,
@@ -108,7 +108,7 @@ class RefusedHosts:
         if len(self._refused) > MAX_HOSTS:
             self._refused.popitem(last=False)
 
-    def latest(self) -> list[Refusal]:
+    def latest(self) -> list[RejectedHeartbeat]:
         """Return the refusals that still matter, the newest first."""
         return [one.refusal for one in reversed(self._refused.values()) if not self._is_over(one)]
 

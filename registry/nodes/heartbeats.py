@@ -14,7 +14,7 @@ from clients.message import Heartbeat, normalise_hostname
 from registry.errors import (
     CapacityReached,
     ChangesTooFast,
-    CloneRefused,
+    CloneRejected,
     HostnameMismatch,
     StoreUnavailable,
 )
@@ -22,13 +22,13 @@ from registry.nodes.applied import Applied
 from registry.nodes.changes import Source
 from registry.nodes.clones import Clones
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import AGENT_ID, Entry, encode_document
+from registry.nodes.directory import AGENT_ID, KnownNode, encode_document
 from registry.nodes.limits import Limits, Reservation, TargetCost, target_cost_of
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 
 # What `rollcall_registry_heartbeats_refused_total` counts, besides failures of the store.
-COUNTED_REFUSALS = (CloneRefused, ChangesTooFast, CapacityReached)
+COUNTED_REFUSALS = (CloneRejected, ChangesTooFast, CapacityReached)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Received(NamedTuple):
     heartbeat: Heartbeat
     source: Source
     operator: bool
-    entry: Entry
+    entry: KnownNode
     targets: TargetCost | None = None
 
 
@@ -123,14 +123,14 @@ class Heartbeats:
         known = self._unchanged(hostname, digest, source)
         return None if known is None else self._confirmation(known)
 
-    def _unchanged(self, hostname: str, digest: bytes, source: Source) -> Entry | None:
+    def _unchanged(self, hostname: str, digest: bytes, source: Source) -> KnownNode | None:
         """Return the node if it sent the same from the same address, and no change is pending."""
         known = self._directory.entries.get(hostname)
         if known is None or known.digest != digest or known.address != source.address:
             return None
         return None if hostname in self._writes.pending else known
 
-    def _confirmation(self, known: Entry) -> bytes:
+    def _confirmation(self, known: KnownNode) -> bytes:
         """Record that a node reports; return the answer. Raises StoreUnavailable, counted."""
         self._applied.report(known)
         if self._writes.unavailable_error is not None:
@@ -159,7 +159,7 @@ class Heartbeats:
 
         It is for those that `accept_unchanged_later` leaves. A large one is encoded in a thread.
 
-        Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
+        Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRejected, ChangesTooFast and
         CapacityReached, which are counted.
         """
         if is_large:
@@ -186,7 +186,7 @@ class Heartbeats:
         CapacityReached: then a host that is known counts as heard. So it does if the store takes no
         such node (NodeTooLarge).
 
-        Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
+        Raises HostnameMismatch, CloneRejected, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
         """
         entry = self._entry(hostname, heartbeat, digest, source)
@@ -194,11 +194,13 @@ class Heartbeats:
 
     def _prepare(
         self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source
-    ) -> tuple[Entry, TargetCost]:
+    ) -> tuple[KnownNode, TargetCost]:
         entry = self._entry(hostname, heartbeat, digest, source)
         return entry, target_cost_of(entry.head)
 
-    def _entry(self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source) -> Entry:
+    def _entry(
+        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source
+    ) -> KnownNode:
         """Return the node that a heartbeat describes, heard of now.
 
         `hostname` is that of the path. Raises HostnameMismatch.
@@ -208,7 +210,7 @@ class Heartbeats:
                 f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
                 " hostname of the path, or none"
             )
-        return Entry(
+        return KnownNode(
             Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
             heard=self._monotonic(),
             digest=digest,
@@ -243,7 +245,7 @@ class Heartbeats:
             self.counts.refused[type(error)] += 1
             raise
 
-    def _check_identity(self, known: Entry, received: _Received) -> None:
+    def _check_identity(self, known: KnownNode, received: _Received) -> None:
         self._clones.check(known, received.heartbeat, received.source, operator=received.operator)
 
     def _refusal(self, received: _Received, reservation: Reservation) -> Exception | None:
@@ -253,7 +255,7 @@ class Heartbeats:
             if known is not None:
                 self._check_identity(known, received)
             self.limits.renew(received.entry, known, reservation)
-        except (CloneRefused, CapacityReached) as error:
+        except (CloneRejected, CapacityReached) as error:
             return error
         return None
 
@@ -280,7 +282,7 @@ class Heartbeats:
             changed = self._applied.put(received.entry, received.source, reservation)
             self.counts.unchanged += not changed
             return
-        if not isinstance(error, CloneRefused):
+        if not isinstance(error, CloneRejected):
             self.note_alive(received.entry.hostname, received.heartbeat)
         if isinstance(error, StoreUnavailable):
             self.counts.store_failures += 1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from clients.message import MAX_BODY_BYTES
 from registry.errors import CapacityReached, ChangesTooFast, TooManyHeartbeats
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import END_OF_LABELS, Entry, only_withdraws
+from registry.nodes.directory import END_OF_LABELS, KnownNode, only_withdraws
 
 MIB = 1024 * 1024
 # Measured, as the growth of the process.
@@ -386,7 +386,7 @@ class Limits:
             )
 
     def reserve(
-        self, entry: Entry, stored: Entry | None, targets: TargetCost | None = None
+        self, entry: KnownNode, stored: KnownNode | None, targets: TargetCost | None = None
     ) -> Reservation:
         """Reserve memory for a new or changed node, and count the change; release it later.
 
@@ -404,7 +404,7 @@ class Limits:
             raise
         return reservation
 
-    def renew(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
+    def renew(self, entry: KnownNode, stored: KnownNode | None, reservation: Reservation) -> None:
         """Reserve memory anew, since another registry has changed what a node replaces.
 
         Raises CapacityReached if there is not enough any more.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from registry.errors import NodeNotFound
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import LIST_FORM, Directory, Entry, node_tail
+from registry.nodes.directory import LIST_FORM, Directory, KnownNode, node_tail
 from registry.nodes.nodes import Nodes
 from registry.nodes.search import Filters, TextSearch, prepare
 from registry.responses.blocks import DIGEST_BYTES, Block
@@ -31,7 +31,7 @@ KEPT_NODE_BYTES = 8 + DIGEST_BYTES
 HEADS_FORM = "heads"
 
 
-class Selection(NamedTuple):
+class NodeFilter(NamedTuple):
     """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`.
 
     `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
@@ -91,7 +91,7 @@ class Listing:
         """Return the size of the encoded nodes that were replaced or removed since it was begun."""
         return Pinned(self._directory, self._directory.replaced_bytes - self._replaced_bytes)
 
-    def read(self, selection: Selection, now: float) -> Iterator[None]:
+    def read(self, selection: NodeFilter, now: float) -> Iterator[None]:
         """Read the nodes, in steps of less than a millisecond; nodes may change in between.
 
         A node that is there throughout is listed once. `now` is the monotonic time.
@@ -112,7 +112,7 @@ class Listing:
         if selection.total:
             yield from self._count(selection._replace(after=""), now)
 
-    def _count(self, selection: Selection, now: float) -> Iterator[None]:
+    def _count(self, selection: NodeFilter, now: float) -> Iterator[None]:
         """Count the nodes that pass, in steps like those of `read`."""
         search, count = _search(selection), 0
         for found in _passing(self._directory, selection, now, search):
@@ -122,7 +122,7 @@ class Listing:
             yield
         self.total = count
 
-    def _add(self, found: list[Entry], selection: Selection) -> None:
+    def _add(self, found: list[KnownNode], selection: NodeFilter) -> None:
         """Add neighbours as they are now; those of a whole block are encoded once."""
         block = found[0].block
         if block is not None and block.items != found:
@@ -141,7 +141,7 @@ class Listing:
         self._held += NODE_BYTES * len(found) + ADDRESS_BYTES * len(chunk.addresses)
         self._chunks.append(chunk)
 
-    def _heads(self, found: Sequence[Entry], block: Block[Entry] | None) -> "_Heads":
+    def _heads(self, found: Sequence[KnownNode], block: Block[KnownNode] | None) -> "_Heads":
         heads: _Heads | None = None if block is None else block.runs.get(HEADS_FORM)
         if heads is None:
             heads = _Heads([entry.head for entry in found])
@@ -160,7 +160,7 @@ class _Kept:
         self._directory: Directory | None = None
         self._kept_bytes = 0
 
-    def keep_bytes(self, size: int, block: Block[Entry], directory: Directory) -> bool:
+    def keep_bytes(self, size: int, block: Block[KnownNode], directory: Directory) -> bool:
         """Let the block keep it, if there is room; return whether it does."""
         if directory.kept_bytes + size > directory.max_kept_bytes:
             return False
@@ -191,7 +191,7 @@ class _Heads(_Kept):
         self.values = tuple(values)
         self.digests = b"".join([sha256(value).digest()[:DIGEST_BYTES] for value in values])
 
-    def keep(self, block: Block[Entry], directory: Directory) -> None:
+    def keep(self, block: Block[KnownNode], directory: Directory) -> None:
         """Let the block keep them, if there is room."""
         self.keep_bytes(KEPT_NODE_BYTES * len(self.values), block, directory)
 
@@ -205,7 +205,7 @@ class _Chunk(_Kept):
     __slots__ = ("_encoded", "addresses", "heads", "last_updates", "size")
     form = LIST_FORM
 
-    def __init__(self, heads: _Heads, entries: Sequence[Entry], *, address: bool) -> None:
+    def __init__(self, heads: _Heads, entries: Sequence[KnownNode], *, address: bool) -> None:
         super().__init__()
         self.heads = heads
         self.last_updates = array("q", [entry.last_update for entry in entries])
@@ -214,7 +214,7 @@ class _Chunk(_Kept):
         self._encoded = self.parts()
         self.size = sum(map(len, self._encoded))
 
-    def keep(self, block: Block[Entry], directory: Directory) -> None:
+    def keep(self, block: Block[KnownNode], directory: Directory) -> None:
         """Let the block keep what is encoded, if there is room."""
         self.keep_bytes(self.size, block, directory)
 
@@ -247,13 +247,13 @@ class _Chunk(_Kept):
         return [b",".join([b"%b%d}" % pair for pair in pairs])]
 
 
-def _search(selection: Selection) -> TextSearch | None:
+def _search(selection: NodeFilter) -> TextSearch | None:
     return TextSearch(selection.search) if selection.search else None
 
 
 def _passing(
-    directory: Directory, selection: Selection, now: float, search: TextSearch | None
-) -> Generator[list[Entry] | None, None, None]:
+    directory: Directory, selection: NodeFilter, now: float, search: TextSearch | None
+) -> Generator[list[KnownNode] | None, None, None]:
     """Yield some neighbours that pass at a time; none, or None, where none does for a while."""
     filters = selection.filters
     choose, apps_down = filters.chooser(now), selection.apps_down
@@ -268,12 +268,12 @@ def _passing(
             yield choose(some)
 
 
-def _groups(entries: list[Entry], max_bytes: int) -> Iterable[list[Entry]]:
+def _groups(entries: list[KnownNode], max_bytes: int) -> Iterable[list[KnownNode]]:
     """Return neighbours in groups of at most so many bytes, or of one that is larger."""
     sizes = [len(entry.head) for entry in entries]
     if sum(sizes) <= max_bytes:
         return [entries]
-    groups: list[list[Entry]] = []
+    groups: list[list[KnownNode]] = []
     size = max_bytes
     for entry, own in zip(entries, sizes, strict=True):
         if size + own > max_bytes:
@@ -304,9 +304,9 @@ class NodeQueries:
         self._slices = slices
         _, self._monotonic, self._steady = context.clocks
         self._searching_until = math.inf
-        self._listings = SingleFlight[Selection, Listing]()
+        self._listings = SingleFlight[NodeFilter, Listing]()
 
-    def seconds_since(self, entry: Entry) -> float:
+    def seconds_since(self, entry: KnownNode) -> float:
         """Return how long ago a node was last seen, with the time for which the store is away.
 
         That time makes no node stale: the clock by which nodes age stands still meanwhile.
@@ -336,7 +336,7 @@ class NodeQueries:
         self._nodes.writes.require_readable()
         await self.update_ages()
 
-    async def entry(self, hostname: str) -> Entry:
+    async def entry(self, hostname: str) -> KnownNode:
         """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
         await self.prepare_read()
         entry = self._directory.entries.get(hostname)
@@ -344,13 +344,13 @@ class NodeQueries:
             raise NodeNotFound(f"no node {hostname} is known")
         return entry
 
-    def expected_bytes(self, selection: Selection) -> int:
+    def expected_bytes(self, selection: NodeFilter) -> int:
         """Return how much memory a listing may take."""
         known = len(self._directory)
         count = known if selection.limit is None else min(known, selection.limit)
         return selection.node_bytes * count
 
-    async def list(self, selection: Selection) -> Listing:
+    async def list(self, selection: NodeFilter) -> Listing:
         """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""
         await self.prepare_read()
         if selection.search:
@@ -359,7 +359,7 @@ class NodeQueries:
             return await self._read(selection)
         return await self._listings.get(selection, lambda: self._read(selection))
 
-    async def _read(self, selection: Selection) -> Listing:
+    async def _read(self, selection: NodeFilter) -> Listing:
         listing = Listing(self._directory)
         await self._slices.run(listing.read(selection, self._monotonic()))
         return listing

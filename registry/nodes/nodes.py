@@ -15,12 +15,12 @@ from registry.errors import (
 )
 from registry.nodes.ages import Ages, ExpectedHosts
 from registry.nodes.applied import Applied
-from registry.nodes.changes import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange, Source
 from registry.nodes.clones import Clones, DeniedHosts
 from registry.nodes.context import RegistryContext
 from registry.nodes.directory import (
     AGENT_ID,
-    Entry,
+    KnownNode,
     abbreviated,
     entries_from_rows,
 )
@@ -108,15 +108,15 @@ class Nodes:
             last = some[-1].hostname
             yield
 
-    def _publish_loaded(self, entries: Iterable[Entry]) -> Iterator[None]:
+    def _publish_loaded(self, entries: Iterable[KnownNode]) -> Iterator[None]:
         for entry in entries:
-            self._events.publish(Change(ChangeKind.LOADED, entry, REGISTRY))
+            self._events.publish(NodeChange(ChangeKind.LOADED, entry, REGISTRY))
             yield
 
-    def _fill(self, rows: list[Row], now: float) -> list[Entry]:
+    def _fill(self, rows: list[Row], now: float) -> list[KnownNode]:
         known = entries_from_rows(rows, now)
         rows.clear()  # here, since to free many of them takes long
-        entries: list[Entry] = []
+        entries: list[KnownNode] = []
         for entry in known:
             if entry.hostname in self.denied:
                 self._applied.withhold(entry)
@@ -242,7 +242,7 @@ class Nodes:
             return False
         silent, any_moved = self.ages.advance_some()
         for entry in silent:
-            self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
+            self._events.publish(NodeChange(ChangeKind.STALE, entry, REGISTRY))
         if any_moved:
             return True
         expired = self.ages.expiring(self.writes.pending)
@@ -268,7 +268,7 @@ def _named(some: Sequence[Member], members: Sequence[Member]) -> list[str]:
 
 
 def _deletion_refusal(
-    hostname: str, known: Entry | None, agent_id: str | None, *, only_stale: bool
+    hostname: str, known: KnownNode | None, agent_id: str | None, *, only_stale: bool
 ) -> Exception | None:
     """Return why a node cannot be deleted; with `agent_id`, another identity must not have it."""
     if known is None:

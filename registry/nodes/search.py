@@ -6,7 +6,7 @@ from itertools import chain
 
 import msgspec
 
-from registry.nodes.directory import END_OF_LABELS, HEAD_BYTES, TAIL_BYTES, Entry
+from registry.nodes.directory import END_OF_LABELS, HEAD_BYTES, TAIL_BYTES, KnownNode
 from registry.responses.blocks import Block, BlockText
 from registry.responses.slices import Steps
 
@@ -37,7 +37,7 @@ class Filters:
         own = len(self.labels) + len(self.prefixes) + len(self.kv)
         return own + sum(each is not None for each in (self.max_age, self.stages))
 
-    def chooser(self, now: float) -> Callable[[list[Entry]], list[Entry]]:
+    def chooser(self, now: float) -> Callable[[list[KnownNode]], list[KnownNode]]:
         """Return a function that returns those nodes of a list that pass at the monotonic time.
 
         A whole label is a value in the only array of a node, so it is found without a call for each
@@ -50,7 +50,7 @@ class Filters:
         matches = others.matcher() if others.labels or others.prefixes or others.kv else None
         stages, max_age = self.stages, self.max_age
 
-        def choose(entries: list[Entry]) -> list[Entry]:
+        def choose(entries: list[KnownNode]) -> list[KnownNode]:
             if stages is not None:
                 entries = [entry for entry in entries if entry.stage in stages]
             if max_age is not None:
@@ -134,13 +134,13 @@ class TextSearch:
         self._text = text.casefold()
         self._encoded = _encode(self._text)[1:-1].decode()
 
-    def found(self, entries: Sequence[Entry]) -> Steps[Sequence[Entry]]:
+    def found(self, entries: Sequence[KnownNode]) -> Steps[Sequence[KnownNode]]:
         """Return those of some neighbours in one block that have the text."""
         text = text_of(entries[0].block)
         if text is not None and self._encoded not in text:
             return ()
         self.examined += len(entries)
-        found: list[Entry] = []
+        found: list[KnownNode] = []
         scanned = 0
         for entry in entries:
             scanned += len(entry.head)
@@ -151,7 +151,7 @@ class TextSearch:
                 found.append(entry)
         return found
 
-    def _is_in(self, entry: Entry) -> Steps[bool]:
+    def _is_in(self, entry: KnownNode) -> Steps[bool]:
         texts = _split([entry.head])
         some: list[bytes] = []
         size = 0
@@ -174,7 +174,7 @@ class TextSearch:
         joined = _joined(texts)
         return joined is None or self._encoded in joined
 
-    def _is_in_decoded(self, entry: Entry) -> Steps[bool]:
+    def _is_in_decoded(self, entry: KnownNode) -> Steps[bool]:
         yield
         node = entry.node()
         yield
@@ -190,7 +190,7 @@ class TextSearch:
         return False
 
 
-def prepare(blocks: Iterable[Block[Entry]]) -> Iterator[None]:
+def prepare(blocks: Iterable[Block[KnownNode]]) -> Iterator[None]:
     """Make the texts of blocks that have none, or not of all nodes, in steps."""
     for block in blocks:
         if block.text is None or block.text.changed:
@@ -198,7 +198,7 @@ def prepare(blocks: Iterable[Block[Entry]]) -> Iterator[None]:
         yield
 
 
-def text_of(block: Block[Entry] | None) -> str | None:
+def text_of(block: Block[KnownNode] | None) -> str | None:
     """Return the texts of all nodes of a block, each once; None if they are large."""
     if block is None:
         return None
@@ -215,7 +215,7 @@ def text_of(block: Block[Entry] | None) -> str | None:
     return text
 
 
-def _with_changed(known: BlockText[Entry]) -> BlockText[Entry] | None:
+def _with_changed(known: BlockText[KnownNode]) -> BlockText[KnownNode] | None:
     """Return a text with those of the nodes that have changed; None if it has no room for them."""
     added = _text([entry.head for entry in known.changed])
     if added is None or known.text is None:

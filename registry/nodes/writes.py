@@ -6,7 +6,7 @@ from functools import partial
 
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.store.protocol import DoneCallback, Guard, as_shared
 
 MAX_DELETED_AT_ONCE = 200
@@ -32,12 +32,12 @@ class Writes:
             "the nodes are still being read; ask again"
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
-        self.pending: dict[str, Entry | None] = {}
+        self.pending: dict[str, KnownNode | None] = {}
         self._last_flush = self._steady()
         # In their order. One that is marked as touched no more is skipped.
-        self._touched: deque[Entry] = deque()
+        self._touched: deque[KnownNode] = deque()
         # Those that went since the write that is on its way has begun; None while there is none.
-        self._discarded: set[Entry] | None = None
+        self._discarded: set[KnownNode] | None = None
         self._expired: dict[str, DoneCallback] = {}
 
     def require_loaded(self) -> None:
@@ -77,7 +77,7 @@ class Writes:
             raise
         self._update_availability(None)
 
-    def put(self, entry: Entry, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
+    def put(self, entry: KnownNode, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
         """Store a node, as SharedStore says; the guard is asked only where others may change it."""
         self.pending[entry.hostname] = entry
         self._expired.pop(entry.hostname, None)
@@ -94,7 +94,7 @@ class Writes:
             return self._store.delete(hostname, ended)
         return self._shared.delete(hostname, ended, guard)
 
-    def touch(self, node: Entry) -> None:
+    def touch(self, node: KnownNode) -> None:
         """Record that a node was seen, and nothing else of it changed, to be written later.
 
         What is written is what the node has then.
@@ -103,7 +103,7 @@ class Writes:
             node.is_touched = True
             self._touched.append(node)
 
-    def discard_touch(self, node: Entry) -> None:
+    def discard_touch(self, node: KnownNode) -> None:
         """Record that a node is gone, or that another registry has changed it since."""
         node.is_touched = False
         if self._discarded is not None:
@@ -169,7 +169,7 @@ class Writes:
     async def _touch_some(self) -> bool:
         """Write that some nodes were seen; return whether the store accepted it."""
         nodes = self._take_some()
-        self._discarded = discarded = set[Entry]()
+        self._discarded = discarded = set[KnownNode]()
         try:
             await self._store.touch(nodes, self._update_availability)
         except StoreUnavailable:
@@ -181,11 +181,11 @@ class Writes:
             self._discarded = None
         return True
 
-    def _take_some(self) -> list[Entry]:
+    def _take_some(self) -> list[KnownNode]:
         """Take the nodes that were seen first; those with a pending change stay."""
         touched = self._touched
-        nodes: list[Entry] = []
-        held: list[Entry] = []
+        nodes: list[KnownNode] = []
+        held: list[KnownNode] = []
         for _ in range(min(len(touched), MAX_TOUCHED_AT_ONCE)):
             node = touched.popleft()
             if not node.is_touched:
@@ -199,7 +199,7 @@ class Writes:
         return nodes
 
     def _end(
-        self, hostname: str, written: Entry | None, done: DoneCallback, error: Exception | None
+        self, hostname: str, written: KnownNode | None, done: DoneCallback, error: Exception | None
     ) -> None:
         if hostname in self.pending and self.pending[hostname] is written:
             del self.pending[hostname]

@@ -6,7 +6,7 @@ import msgspec
 
 from clients.message import TargetGroup
 from registry.directives import misspelt
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     MAX_REPEATED,
@@ -42,7 +42,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     remarks: list[Remark]
 
 
-def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Steps[Explanation]:
+def explain(entry: KnownNode, *, service: str, target_options: TargetOptions) -> Steps[Explanation]:
     """Return how each label of a node is used for a service, and why."""
     offered = yield from targets_by_service(
         entry.node(), posted_from=entry.address, target_options=target_options
@@ -113,7 +113,7 @@ class ExplainedService(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[LeftOut]
 
 
-def explain_all(entry: Entry, *, age: float, target_options: TargetOptions) -> Steps[bytes]:
+def explain_all(entry: KnownNode, *, age: float, target_options: TargetOptions) -> Steps[bytes]:
     """Return how each label of a node is used for all its services, as JSON.
 
     It was last seen `age` seconds ago. The labels of targets are shown as long as they take no more

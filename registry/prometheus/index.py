@@ -5,8 +5,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from registry.nodes.changes import Change, ChangeKind
-from registry.nodes.directory import Directory, Entry
+from registry.nodes.changes import ChangeKind, NodeChange
+from registry.nodes.directory import Directory, KnownNode
 from registry.prometheus.answers import AnswerLru, Service, ServiceList, TargetFormat, TargetList
 from registry.prometheus.explain import Explanation, explain, explain_all
 from registry.prometheus.offers import Offer, make_offer
@@ -59,7 +59,7 @@ class TargetIndex:
         """The memory of the answers that are kept for the next scraper, in bytes."""
         return self._lru.total_bytes
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: NodeChange) -> None:
         """Record that a node changed; subscribes to the kinds in INDEXED_KINDS."""
         node = change.node
         is_indexed = node.hostname in self._offered or node.hostname == self._reading_hostname
@@ -76,12 +76,12 @@ class TargetIndex:
         await self._slices.run(found.read(self._by_name, scrapers()))
         return found
 
-    async def explain(self, entry: Entry, service: str) -> Explanation:
+    async def explain(self, entry: KnownNode, service: str) -> Explanation:
         """Return how each label of a node is used for a service, and why."""
         steps = explain(entry, service=service, target_options=self._target_options)
         return await self._slices.result(steps)
 
-    async def explain_all(self, entry: Entry, *, age: float) -> bytes:
+    async def explain_all(self, entry: KnownNode, *, age: float) -> bytes:
         """Return how each label of a node is used for all its services, as JSON.
 
         It was last seen `age` seconds ago.

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     TOO_LARGE,
@@ -82,7 +82,7 @@ def make_offer(hostname: str, node_targets: NodeTargets) -> Steps[Offer]:
     return Offer(hostname, tuple(groups), reasons, targets)
 
 
-def encoded_meta_labels(entry: Entry, offer: Offer) -> Steps[bytes]:
+def encoded_meta_labels(entry: KnownNode, offer: Offer) -> Steps[bytes]:
     """Return a node's labels for relabelling as JSON; only the fixed ones if they are large."""
     if TOO_LARGE in offer.reasons:
         return _encode(fixed_meta_labels(entry.hostname, entry.address))

@@ -30,7 +30,7 @@ class Remark(msgspec.Struct, frozen=True):
     """Something of a label that was not used as it was given; `text` explains it.
 
     `subject` is the target or the name of the label that is meant. The reasons: `host`, `port` and
-    `foreign` leave a target out, `held_back` and `empty` a label. `mended` sanitizes a label's
+    `foreign` leave a target out, `held_back` and `empty` a label. `sanitized` changes a label's
     name. `size` leaves out the labels for relabelling. `misspelt`, of an explanation alone, is a
     label that looks like another one.
     """
@@ -262,7 +262,7 @@ def _labels(
         else:
             if name != item.key:
                 text = f"label {item.key!a} is sanitized to {name}"
-                remarks.append(Remark("mended", item.key, text))
+                remarks.append(Remark("sanitized", item.key, text))
             kept.append((item.key, item.value))
     return merge(kept) if kept else {}
 

@@ -19,7 +19,8 @@ until_query 'up{job="rollcall-registry"} == 1'
 until_query 'up{job="web", tier="front", a_b="c", host="web-1.example.com", rack="r12"} == 0'
 until_query 'up{job="web", instance="127.0.0.1:8080"} == 0'
 until_query 'rollcall_agent_registry_up == 1'
-until_query 'ALERTS{alertname="RollcallTargetLabelsAltered", reason="mended", alertstate="pending"}'
+until_query 'ALERTS{alertname="RollcallTargetLabelsAltered", reason="sanitized", \
+alertstate="pending"}'
 until_query 'absent(ALERTS{alertname!="RollcallTargetLabelsAltered"})'
 """
 # Alertmanager is not here, but its file is of these rules.

@@ -83,7 +83,7 @@ async def test_other_forms_of_answers_are_as_their_definitions_say(
     for path in ("/nodes", "/nodes/web-2"):
         check_value(told, "AddressedNode", (await registry.get(f"{path}?address=true"))[-1])
     check_value(told, "NodeExplanation", await registry.get("/nodes/web-1/explain"))
-    assert {remark["reason"] for remark in explained["remarks"]} == {"host", "mended"}
+    assert {remark["reason"] for remark in explained["remarks"]} == {"host", "sanitized"}
 
 
 async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessRegistry) -> None:

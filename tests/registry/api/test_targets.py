@@ -196,7 +196,7 @@ async def test_what_is_left_out_is_counted(registry: InProcessRegistry) -> None:
 
     found = await counted()
     assert (found["host"], found["port"], found["foreign"]) == (1, 1, 0)
-    assert (found["mended"], found["held_back"]) == (1, 1)
+    assert (found["sanitized"], found["held_back"]) == (1, 1)
     await registry.ask("DELETE", "/nodes/h1")
     assert (await counted())["host"] == 0
 
@@ -209,7 +209,7 @@ async def test_explain_says_what_becomes_of_a_node(registry: InProcessRegistry) 
 
     assert told["hostname"] == "h1"
     assert told["listed"] is False
-    assert [remark["reason"] for remark in told["remarks"]] == ["host", "mended"]
+    assert [remark["reason"] for remark in told["remarks"]] == ["host", "sanitized"]
     assert "'a b'" in told["remarks"][0]["text"]
     other = await registry.get("/prometheus/none?explain=h1")
     assert other["listed"] is False

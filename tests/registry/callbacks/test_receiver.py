@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from config import VERSION
-from registry.callbacks.receiver import Callback, PostFailed, Receiver, signature
+from registry.callbacks.receiver import Callback, CallbackUrl, PostFailed, signature
 from registry.nodes.search import Filters
 from tests.support.certificates import Authority, self_signed
 from tests.support.registry.client import server_context
@@ -22,7 +22,7 @@ NOW = 1_793_000_000
 async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
     """Post one body."""
     callback = Callback(url=url, key=KEY, filters=Filters(), ca=ca)
-    receiver = Receiver(callback, wall=lambda: NOW + 0.9)
+    receiver = CallbackUrl(callback, wall=lambda: NOW + 0.9)
     async with receiver.connection():
         await receiver.post(body)
 
@@ -122,7 +122,7 @@ async def test_batches_that_follow_each_other_share_a_connection(
     tls = server_context(authority.issue("127.0.0.1")) if over_tls else None
     url = await http_server(handle, tls=tls)
     callback = Callback(url=url, key=KEY, filters=Filters(), ca=authority.ca)
-    receiver = Receiver(callback, wall=lambda: NOW)
+    receiver = CallbackUrl(callback, wall=lambda: NOW)
     async with receiver.connection():
         for _ in range(10):
             await receiver.post(b"{}")

@@ -11,11 +11,11 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from registry.callbacks.receiver import Callback, PostFailed, Receiver
+from registry.callbacks.receiver import Callback, CallbackUrl, PostFailed
 from registry.callbacks.sender import MAX_CHANGES, CallbackSender, ChangeBatches, Parts, Progress
-from registry.nodes.change_log import ChangeHistory
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
-from registry.nodes.directory import Entry
+from registry.nodes.change_log import ChangeLog
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
+from registry.nodes.directory import KnownNode
 from registry.nodes.search import Filters
 from registry.store.protocol import Row
 from runtime.pauses import Backoff
@@ -26,7 +26,7 @@ from tests.support.registry.stores.memory_store import MemoryStore
 WEB = "service:web"
 
 
-class Posts(Receiver):
+class Posts(CallbackUrl):
     """A receiver without HTTP: what it took, and whether it takes anything."""
 
     def __init__(self, callback: Callback) -> None:
@@ -63,7 +63,7 @@ class Harness:
     """A sender over a history that the test writes."""
 
     def __init__(self, *, labels: tuple[str, ...] = (), max_bytes: int = 1_000_000) -> None:
-        self.history = ChangeHistory(max_bytes=max_bytes)
+        self.history = ChangeLog(max_bytes=max_bytes)
         callback = Callback(url="http://r/x?secret", key=b"k", filters=Filters(labels=labels))
         self.receiver = Posts(callback)
         self.ready = True
@@ -92,13 +92,13 @@ class Harness:
     ) -> None:
         """Record a change of a node, which had the labels `before`, if any."""
         head = entry(name, before).head if before is not None else None
-        self.history.record(Change(kind, entry(name, labels), REGISTRY, head))
+        self.history.record(NodeChange(kind, entry(name, labels), REGISTRY, head))
 
 
-def entry(name: str, labels: str) -> Entry:
+def entry(name: str, labels: str) -> KnownNode:
     """Return a node with these labels, separated by commas."""
     document = b'{"labels":%b,"kv":{}}' % msgspec.json.encode(labels.split(","))
-    return Entry(Row(name, document, 7, "127.0.0.1"), heard=0.0)
+    return KnownNode(Row(name, document, 7, "127.0.0.1"), heard=0.0)
 
 
 @in_virtual_time

@@ -3,7 +3,7 @@
 import pytest
 
 from config.registry import NodesSettings
-from registry.errors import CloneRefused, StoreUnreachable
+from registry.errors import CloneRejected, StoreUnreachable
 from registry.store.protocol import HeardBefore, Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
@@ -137,7 +137,7 @@ async def test_the_guard_of_a_heartbeat_knows_what_others_did_meanwhile() -> Non
         assert guard() is None
 
         registry.store.shared.stored(row("a", agent="elsewhere"))
-        assert isinstance(guard(), CloneRefused)
+        assert isinstance(guard(), CloneRejected)
         registry.clock.pass_seconds(91)
         assert guard() is None  # it is stale by now
         registry.store.shared.deleted("a", expired=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.nodes.changes import MAX_SINGLE_LINES, AuditLog, Change, ChangeKind, Source
-from registry.nodes.directory import Entry
+from registry.nodes.changes import MAX_SINGLE_LINES, AuditLog, ChangeKind, NodeChange, Source
+from registry.nodes.directory import KnownNode
 from registry.store.protocol import Row
 from tests.support.httpd.log_lines import LogLines
 from tests.support.machine.clocks import in_virtual_time
@@ -24,8 +24,8 @@ class Audit:
 
     def record(self, *changes: tuple[ChangeKind, str, Source]) -> None:
         for kind, hostname, source in changes:
-            node = Entry(Row(hostname, b'{"labels":[],"kv":{}}', 0, source.address), heard=0.0)
-            self.log.record(Change(kind, node, source))
+            node = KnownNode(Row(hostname, b'{"labels":[],"kv":{}}', 0, source.address), heard=0.0)
+            self.log.record(NodeChange(kind, node, source))
 
     def names(self) -> list[str]:
         """Return the nodes that the lines name, in their order."""

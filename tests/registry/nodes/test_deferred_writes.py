@@ -5,7 +5,7 @@ import itertools
 
 from registry.errors import StoreUnavailable
 from registry.nodes.context import Freshness
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.nodes.writes import MAX_TOUCHED_AT_ONCE, Writes
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import clocks_of, context_of
@@ -16,9 +16,9 @@ BEFORE = row("a")
 HEARD_AT = BEFORE.last_update + 60
 
 
-def heard(hostname: str = "a") -> Entry:
+def heard(hostname: str = "a") -> KnownNode:
     """Return a node that was heard of since it was written."""
-    return Entry(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
+    return KnownNode(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
 
 
 def loaded(store: MemoryStore) -> Writes:

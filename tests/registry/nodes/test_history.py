@@ -5,24 +5,24 @@ import pytest
 from registry.nodes.change_log import (
     BYTES_PER_CHANGE,
     DROPPED_AT_ONCE,
-    ChangeHistory,
+    ChangeLog,
     Position,
 )
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
-from registry.nodes.directory import Entry
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
+from registry.nodes.directory import KnownNode
 from registry.store.protocol import Row, StorePosition
 
 
 def change(
     hostname: str, *, kind: ChangeKind = ChangeKind.CHANGED, size: int = 0, before: int = 0
-) -> Change:
+) -> NodeChange:
     document = b'{"labels":["%b"],"kv":{}}' % (b"x" * size)
-    entry = Entry(Row(hostname, document, 1, "192.0.2.1"), heard=0.0)
-    return Change(kind, entry, REGISTRY, b"x" * before)
+    entry = KnownNode(Row(hostname, document, 1, "192.0.2.1"), heard=0.0)
+    return NodeChange(kind, entry, REGISTRY, b"x" * before)
 
 
 def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
-    history = ChangeHistory(max_bytes=(DROPPED_AT_ONCE + 10) * BYTES_PER_CHANGE)
+    history = ChangeLog(max_bytes=(DROPPED_AT_ONCE + 10) * BYTES_PER_CHANGE)
     for number in range(1, 601):
         history.record(change(f"h{number}"))
 
@@ -45,7 +45,7 @@ def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
 def test_of_changes_that_keep_large_nodes_fewer_are_kept(
     kind: ChangeKind, size: int, before: int
 ) -> None:
-    history = ChangeHistory(max_bytes=100_000)
+    history = ChangeLog(max_bytes=100_000)
     for number in range(100):
         history.record(change(f"h{number}", kind=kind, size=size, before=before))
 
@@ -55,7 +55,7 @@ def test_of_changes_that_keep_large_nodes_fewer_are_kept(
 
 @pytest.mark.slow
 def test_ten_thousand_changes_are_kept_and_all_nodes_of_a_large_fleet_that_become_stale() -> None:
-    history = ChangeHistory()
+    history = ChangeLog()
     for number in range(10_100):
         history.record(change(f"h{number}", size=2500, before=2500))
     assert history.last - history.first >= 10_000
@@ -76,7 +76,7 @@ def test_ten_thousand_changes_are_kept_and_all_nodes_of_a_large_fleet_that_becom
     ],
 )
 def test_an_id_gives_the_position_that_it_was_made_of(position: Position) -> None:
-    history = ChangeHistory()
+    history = ChangeLog()
     for hostname in ("a", "b", "c"):
         history.record(change(hostname))
 
@@ -93,8 +93,8 @@ class Shared:
         self.position = self.position._replace(sequence=sequence)
 
 
-def history_over(store: Shared, **options: int) -> ChangeHistory:
-    history = ChangeHistory(store_position=lambda: store.position, **options)
+def history_over(store: Shared, **options: int) -> ChangeLog:
+    history = ChangeLog(store_position=lambda: store.position, **options)
     history.follow()
     return history
 
@@ -120,7 +120,7 @@ def test_a_watch_resumes_on_another_registry_that_shares_the_store() -> None:
     assert there.position_of(ids[9], address=True) is None
     assert here.position_of(ids[9], address=True) == here.position_of(ids[9])
     assert history_over(Shared(sequence=7, order="another0")).position_of(ids[7]) is None
-    assert ChangeHistory().position_of(ids[7]) is None
+    assert ChangeLog().position_of(ids[7]) is None
 
 
 def test_a_watch_that_is_being_listed_goes_on_with_the_list_elsewhere() -> None:
@@ -144,10 +144,10 @@ def test_what_was_dropped_is_not_known_to_other_registries() -> None:
 
 
 def test_an_id_of_another_run_or_of_the_future_is_not_known() -> None:
-    history = ChangeHistory()
+    history = ChangeLog()
     history.record(change("a"))
 
-    assert history.position_of(ChangeHistory().id_of(Position(1))) is None
+    assert history.position_of(ChangeLog().id_of(Position(1))) is None
     assert history.position_of(history.id_of(Position(2))) is None
     assert history.position_of("") is None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from registry.errors import StoreUnavailable
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 from tests.support.machine.clocks import ManualClock
@@ -23,9 +23,9 @@ class Changes:
         self.store = MemoryStore()
         self.store.failure = failure
         self.writes = Writes(context_of(self.store, clocks_of(ManualClock())))
-        self.left: list[dict[str, Entry | None]] = []
+        self.left: list[dict[str, KnownNode | None]] = []
 
-    def put(self, entry: Entry) -> asyncio.Future[None]:
+    def put(self, entry: KnownNode) -> asyncio.Future[None]:
         return self.writes.put(entry, self._note, lambda: None)
 
     def delete(self) -> asyncio.Future[None]:
@@ -36,8 +36,8 @@ class Changes:
         self.left.append(dict(self.writes.pending))
 
 
-def node() -> Entry:
-    return Entry(Row(WEB, b'{"labels":[],"kv":{}}', 1_700_000_000, "192.0.2.1"), heard=0.0)
+def node() -> KnownNode:
+    return KnownNode(Row(WEB, b'{"labels":[],"kv":{}}', 1_700_000_000, "192.0.2.1"), heard=0.0)
 
 
 @pytest.mark.parametrize("failure", [None, StoreUnavailable("broken")], ids=["stored", "refused"])

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clients.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
 from registry.nodes.directory import Directory
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.targets import TargetOptions
@@ -76,7 +76,7 @@ def test_whatever_a_node_says_it_is_read_and_so_are_those_after_it(
         entries = [entry_of(hostname, said) for hostname in ("h1", "h2")]
         for entry in entries:
             directory.put(entry, heard=0.0)
-            index.on_change(Change(ChangeKind.ADDED, entry, REGISTRY))
+            index.on_change(NodeChange(ChangeKind.ADDED, entry, REGISTRY))
         nested = await index.answer("x", "nested")
         hosts = msgspec.json.decode(joined(nested), type=list[list[dict[str, object]]])
         flat = msgspec.json.decode(joined(await index.answer("x", "flat")))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from clients.message import Heartbeat
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
 from registry.nodes.directory import Directory
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.targets import TargetOptions
@@ -56,7 +56,7 @@ async def test_one_call_reads_a_few_milliseconds_worth_of_services() -> None:
         fleet.report(f"h{node}", [f"prometheus:s{number}:a-b:c" for number in range(500)])
 
     calls = 0
-    while fleet.index.remarks["mended"] < 20 * 500:
+    while fleet.index.remarks["sanitized"] < 20 * 500:
         fleet.index.refresh_some()
         calls += 1
 
@@ -104,7 +104,7 @@ def longest_step(labels: list[str]) -> float:
     entry = entry_of("h1", Heartbeat(labels=labels, kv={}))
     directory.put(entry, heard=0.0)
     index = TargetIndex(directory, TargetOptions(), steps)
-    index.on_change(Change(ChangeKind.ADDED, entry, REGISTRY))
+    index.on_change(NodeChange(ChangeKind.ADDED, entry, REGISTRY))
 
     async def ask() -> None:
         service = "x" if any("prometheus:x" in label for label in labels) else "s1"

@@ -154,7 +154,7 @@ def test_a_target_that_cannot_be_scraped_is_left_out_and_its_siblings_stay(
 
 
 def test_what_is_sanitized_or_held_back_is_remarked() -> None:
-    assert reasons("prometheus:web:a-b:c") == ["mended"]
+    assert reasons("prometheus:web:a-b:c") == ["sanitized"]
     assert reasons("prometheus:web:job:c") == ["held_back"]
     assert reasons("prometheus:web::c") == ["empty"]
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from registry.errors import TooManyReaders
-from registry.nodes.listing import Selection
+from registry.nodes.listing import NodeFilter
 from registry.nodes.search import Filters
 from registry.responses.encoding import Pinned, WholeBody
 from registry.responses.readers import (
@@ -133,7 +133,7 @@ async def test_a_listing_keeps_the_nodes_that_are_replaced_while_it_is_read() ->
     async with in_process_registry(level="error") as registry:
         for hostname in ("a", "b", "c"):
             await registry.post(hostname, ["x" * 1000])
-        listing = await registry.components.queries.list(Selection(Filters()))
+        listing = await registry.components.queries.list(NodeFilter(Filters()))
         content = b"".join(listing.pieces())
         assert listing.pinned().size == 0
         await registry.post("a", ["y" * 1000])

@@ -9,7 +9,7 @@ import pytest
 
 from clients.message import Heartbeat
 from registry.daemon import NODES_PER_FREEZE
-from registry.nodes.directory import Entry, entries_from_rows
+from registry.nodes.directory import KnownNode, entries_from_rows
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.load.large_nodes import SOURCE
@@ -48,13 +48,13 @@ def loaded() -> Iterator[LoadedRegistry]:
         yield loaded
 
 
-def new_nodes(loaded: LoadedRegistry, count: int) -> Sequence[Entry]:
+def new_nodes(loaded: LoadedRegistry, count: int) -> Sequence[KnownNode]:
     """Return so many nodes that the registry does not know."""
     known = len(loaded.registry.components.context.directory)
     return entries_from_rows(rows(known + count)[known:], now=loaded.registry.clock.uptime)
 
 
-async def report_all(loaded: LoadedRegistry, entries: Sequence[Entry]) -> None:
+async def report_all(loaded: LoadedRegistry, entries: Sequence[KnownNode]) -> None:
     """Report nodes, some in each iteration of the loop, and refresh the index."""
     for start in range(0, len(entries), REPORTED_AT_ONCE):
         report(loaded.registry, entries[start : start + REPORTED_AT_ONCE])

@@ -16,8 +16,8 @@ import yaml
 from registry.callbacks.sender import MAX_BYTES, ChangeBatches
 from registry.daemon import Reloader
 from registry.errors import StoreUnavailable
-from registry.nodes.change_log import ChangeHistory, Position
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.change_log import ChangeLog, Position
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
 from registry.nodes.search import Filters
 from registry.prometheus.answers import TARGET_FORMATS
 from registry.settings import RegistryConfiguration
@@ -181,7 +181,7 @@ def test_watchers_that_begin_at_once_beside_changes(loaded: LoadedRegistry) -> N
 
 def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
     registry, numbers = loaded.registry, iter(range(ATTEMPTS))
-    history = registry.components.history
+    history = registry.components.change_log
     hosts = [f"changed-{n}" for n in range(500)]
 
     async def work() -> None:
@@ -204,9 +204,9 @@ def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
 
 
 def test_callbacks_that_fell_behind(loaded: LoadedRegistry) -> None:
-    history = ChangeHistory()
+    history = ChangeLog()
     for entry in loaded.registry.components.context.directory.fresh():
-        history.record(Change(ChangeKind.STALE, entry, REGISTRY))
+        history.record(NodeChange(ChangeKind.STALE, entry, REGISTRY))
     assert history.last - history.first > NODES // 2
     batches = ChangeBatches(history)
     # Together, the clients of a selection send the whole history.

@@ -11,7 +11,7 @@ import pytest
 
 from registry.daemon import IndexRefresher
 from registry.nodes.context import Freshness
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.prometheus.targets import TargetOptions
 from registry.registry import Registry
 from registry.store.sqlite.store import SqliteStore
@@ -105,7 +105,7 @@ async def expire_half(stored: Stored) -> float:
     return max(seconds)
 
 
-def hear(stored: Stored, entries: Sequence[Entry]) -> None:
+def hear(stored: Stored, entries: Sequence[KnownNode]) -> None:
     """Hear of nodes now."""
     for entry in entries:
         stored.components.context.directory.heard(

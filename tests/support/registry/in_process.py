@@ -23,8 +23,8 @@ from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
-from registry.nodes.changes import AUDITED_KINDS, Change, NodeEvents, Source
-from registry.nodes.context import HISTORY_BYTES, Clocks, Freshness, NodeRules, RegistryContext
+from registry.nodes.changes import AUDITED_KINDS, NodeChange, NodeChanges, Source
+from registry.nodes.context import CHANGE_LOG_BYTES, Clocks, Freshness, NodeRules, RegistryContext
 from registry.nodes.directory import Directory
 from registry.prometheus.targets import TargetOptions
 from registry.registry import Registry
@@ -166,7 +166,7 @@ def context_of(
     *,
     freshness: Freshness | None = None,
     limits: NodesSettings = NO_LIMITS,
-    history_bytes: int = HISTORY_BYTES,
+    change_log_bytes: int = CHANGE_LOG_BYTES,
     log: FilteringBoundLogger | None = None,
 ) -> RegistryContext:
     """Return the context of a registry on a store that is not loaded yet; no node expires."""
@@ -174,7 +174,7 @@ def context_of(
     return RegistryContext(
         store=store,
         directory=Directory(),
-        changes=NodeEvents(log),
+        changes=NodeChanges(log),
         settings=NodeRules(
             freshness=freshness
             or Freshness(
@@ -189,7 +189,7 @@ def context_of(
             denied=limits.denied,
             expected=None if limits.expected is None else Path(limits.expected),
             warm_up=limits.warm_up,
-            history_bytes=history_bytes,
+            change_log_bytes=change_log_bytes,
         ),
         clocks=clocks,
         log=log,
@@ -228,7 +228,7 @@ async def in_process_registry(
     lane: bool = True,
     record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
-    history_bytes: int = HISTORY_BYTES,
+    change_log_bytes: int = CHANGE_LOG_BYTES,
     max_connections: int = 2000,
     trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[InProcessRegistry]:
@@ -245,14 +245,14 @@ async def in_process_registry(
             expire_at_most_percent=limits.expire_at_most_percent,
         ),
         limits=limits,
-        history_bytes=history_bytes,
+        change_log_bytes=change_log_bytes,
         log=silent_log(level),
     )
     request_metrics = recorded_metrics("registry", context.metrics)
     components = Registry(context, target_options or TargetOptions())
     audit: list[tuple[str, str, Source]] = []
 
-    def record(change: Change) -> None:
+    def record(change: NodeChange) -> None:
         audit.append((change.kind, change.node.hostname, change.source))
 
     if record_audit:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from httpd.server.tls import ServerTls, TlsFiles
 from registry.api.access import NodeKeys
-from registry.nodes.directory import FRESH, STALE, Directory, Entry
+from registry.nodes.directory import FRESH, STALE, Directory, KnownNode
 from tests.support.certificates import Authority
 from tests.support.registry.in_process import NODE_SECRET
 
@@ -59,6 +59,6 @@ async def read_response(reader: asyncio.StreamReader, *, whole: bool = True) -> 
 NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
 
 
-def by_age(directory: Directory) -> list[Entry]:
+def by_age(directory: Directory) -> list[KnownNode]:
     """Return all nodes, first those that were heard of longest ago."""
     return [*directory.stage(STALE), *directory.stage(FRESH)]

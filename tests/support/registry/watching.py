@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from registry.nodes.changes import REGISTRY, Change, ChangeKind
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
 from tests.support.registry.in_process import InProcessRegistry
 from tests.support.registry.load.watcher import Watcher, without_time
 
@@ -34,7 +34,7 @@ def forget_changes(registry: InProcessRegistry) -> None:
     """Record so many changes of web-1 that none from before is kept."""
     entry = registry.components.context.directory.entries.get("web-1")
     assert entry is not None
-    history = registry.components.history
+    history = registry.components.change_log
     last = history.last
     while history.first <= last:
-        history.record(Change(ChangeKind.CHANGED, entry, REGISTRY, b"x" * 1_000_000))
+        history.record(NodeChange(ChangeKind.CHANGED, entry, REGISTRY, b"x" * 1_000_000))

@@ -37,7 +37,7 @@ async def test_all_services_with_what_was_left_out(registry: InProcessRegistry) 
                 "targets": [],
                 "left_out": [
                     {"target": "a b", "reason": "host"},
-                    {"label": "a-b", "reason": "mended"},
+                    {"label": "a-b", "reason": "sanitized"},
                     {"label": "job", "reason": "held_back"},
                     {"target": "h1:99999", "reason": "port"},
                 ],

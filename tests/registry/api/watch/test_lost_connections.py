@@ -64,7 +64,7 @@ class Case(NamedTuple):
     """How many nodes there are at the beginning, how much of changes is kept, and what happens."""
 
     nodes: int
-    history_bytes: int
+    change_log_bytes: int
     visits: Sequence[Visit]
 
 
@@ -84,7 +84,7 @@ CASES = st.builds(
     # In the list, 300 nodes are several blocks.
     nodes=st.sampled_from([3, 300]),
     # Some 20 changes, of which all are dropped at once; some 90; all.
-    history_bytes=st.sampled_from([8_000, 36_000, 1_000_000]),
+    change_log_bytes=st.sampled_from([8_000, 36_000, 1_000_000]),
     visits=st.lists(VISITS, min_size=3, max_size=12),
 )
 
@@ -155,7 +155,7 @@ async def watch(case: Case) -> Counter[str]:
     async with in_process_registry(
         store=MemoryStore(rows(case.nodes)),
         expire_after=EXPIRE_SECONDS,
-        history_bytes=case.history_bytes,
+        change_log_bytes=case.change_log_bytes,
         level="error",
     ) as registry:
         fleet = Fleet(registry)

@@ -5,7 +5,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.nodes.directory import STALE, Directory, Entry
+from registry.nodes.directory import STALE, Directory, KnownNode
 from registry.store.protocol import Row
 
 # Whether they tell of apps that are down.
@@ -34,7 +34,7 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         was_stale = hostname in stale
         if step == "put":
             row = Row(hostname, b'{"labels":[],"kv":{}}', 1, "-")
-            directory.put(Entry(row, heard=0.0), heard=next(times))
+            directory.put(KnownNode(row, heard=0.0), heard=next(times))
         elif step == "remove":
             assert directory.remove(hostname) is entry
         elif entry is not None:
@@ -77,15 +77,17 @@ def test_nodes_with_apps_down_are_counted(
             assert found.apps_down is DOCUMENTS[known]
 
 
-def stored(hostname: str, document: bytes) -> Entry:
+def stored(hostname: str, document: bytes) -> KnownNode:
     """Return the entry of a stored node."""
-    return Entry(Row(hostname, document, 1, "-"), heard=0.0)
+    return KnownNode(Row(hostname, document, 1, "-"), heard=0.0)
 
 
 def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out() -> None:
     directory = Directory()
     for time, hostname in enumerate(HOSTS):
-        directory.put(Entry(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time)
+        directory.put(
+            KnownNode(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time
+        )
     directory.move([next(iter(directory.fresh()))], STALE)
 
     found = directory.heard_until(len(HOSTS))
@@ -100,11 +102,11 @@ def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out()
 def test_a_node_that_is_stored_anew_has_not_moved_since() -> None:
     directory = Directory()
     row = Row("h1", b'{"labels":[],"kv":{}}', 1, "192.0.2.1")
-    known = Entry(row, heard=0.0)
+    known = KnownNode(row, heard=0.0)
     directory.put(known, heard=0.0)
     known.address, known.is_moved = "192.0.2.2", True
 
     changed = row._replace(document=b'{"labels":["a"],"kv":{}}', address="192.0.2.3")
-    directory.put(Entry(changed, heard=1.0), heard=1.0)
+    directory.put(KnownNode(changed, heard=1.0), heard=1.0)
 
     assert (known.address, known.is_moved) == ("192.0.2.3", False)

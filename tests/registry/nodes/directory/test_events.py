@@ -7,8 +7,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from registry.errors import StoreUnavailable
-from registry.nodes.changes import REGISTRY, Change, ChangeKind, NodeEvents, Source
-from registry.nodes.directory import Entry
+from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange, NodeChanges, Source
+from registry.nodes.directory import KnownNode
 from registry.store.protocol import Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
@@ -27,15 +27,15 @@ class Follower:
         self.known: list[tuple[bool, bool]] = []
         registry.components.context.changes.subscribe(self.note)
 
-    def note(self, change: Change) -> None:
+    def note(self, change: NodeChange) -> None:
         hostname = change.node.hostname
         self.received.append((change.kind, hostname, change.source))
         listed = self._registry.components.context.directory.entries.get(hostname) is not None
         self.known.append((listed, hostname in self._registry.store.rows))
 
 
-def entry(hostname: str) -> Entry:
-    return Entry(Row(hostname, DOCUMENT, 0, "192.0.2.1"), heard=0.0)
+def entry(hostname: str) -> KnownNode:
+    return KnownNode(Row(hostname, DOCUMENT, 0, "192.0.2.1"), heard=0.0)
 
 
 async def test_each_change_is_published_once_right_after_it_took_effect_and_is_durable(
@@ -148,29 +148,29 @@ async def test_a_deleted_node_that_comes_back_is_deleted_and_expires_as_any_othe
 
 
 def test_subscribers_are_called_in_their_order_and_only_with_the_kinds_they_asked_for() -> None:
-    events = NodeEvents(structlog.get_logger())
+    events = NodeChanges(structlog.get_logger())
     told: list[str] = []
     events.subscribe(lambda change: told.append(f"first {change.kind}"))
     events.subscribe(lambda change: told.append(f"second {change.kind}"), [ChangeKind.DELETED])
 
-    events.publish(Change(ChangeKind.ADDED, entry("a"), OPERATOR))
-    events.publish(Change(ChangeKind.DELETED, entry("a"), OPERATOR))
+    events.publish(NodeChange(ChangeKind.ADDED, entry("a"), OPERATOR))
+    events.publish(NodeChange(ChangeKind.DELETED, entry("a"), OPERATOR))
 
     assert told == ["first added", "first deleted", "second deleted"]
 
 
 def test_a_subscriber_that_fails_is_logged_and_the_others_are_told() -> None:
-    events = NodeEvents(structlog.get_logger())
+    events = NodeChanges(structlog.get_logger())
     told: list[str] = []
 
-    def fail(_change: Change) -> None:
+    def fail(_change: NodeChange) -> None:
         raise KeyError("unforeseen")
 
     events.subscribe(fail)
     events.subscribe(lambda change: told.append(change.node.hostname))
 
     with capture_logs() as lines:
-        events.publish(Change(ChangeKind.ADDED, entry("a"), OPERATOR))
+        events.publish(NodeChange(ChangeKind.ADDED, entry("a"), OPERATOR))
 
     assert told == ["a"]
     assert [(line["event"], line["change"], line["node"]) for line in lines] == [

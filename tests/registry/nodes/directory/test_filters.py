@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clients.message import Heartbeat, Node
-from registry.nodes.directory import Entry, encode_document
+from registry.nodes.directory import KnownNode, encode_document
 from registry.nodes.search import Filters
 from registry.store.protocol import Row
 
@@ -61,7 +61,7 @@ def test_a_filter_chooses_what_a_look_at_the_decoded_node_chooses(
 ) -> None:
     unique = list(dict.fromkeys(labels))
     document = encode_document(Heartbeat(labels=unique, kv=kv))
-    entry = Entry(Row("web-1", document, 1, "192.0.2.1"), heard=0.0)
+    entry = KnownNode(Row("web-1", document, 1, "192.0.2.1"), heard=0.0)
 
     for one in (filters, Filters(labels=tuple(unique[:1]), kv=tuple(kv.items())[:1])):
         assert bool(one.chooser(0.0)([entry])) == chosen(entry.node(), one)
@@ -69,7 +69,7 @@ def test_a_filter_chooses_what_a_look_at_the_decoded_node_chooses(
 
 def test_an_age_is_counted_from_the_last_heartbeat() -> None:
     document = encode_document(Heartbeat(labels=[], kv={}))
-    entry = Entry(Row("web-1", document, 1, "192.0.2.1"), heard=10.0)
+    entry = KnownNode(Row("web-1", document, 1, "192.0.2.1"), heard=10.0)
 
     assert Filters(max_age=5).chooser(15.0)([entry]) == [entry]
     assert Filters(max_age=5).chooser(15.1)([entry]) == []

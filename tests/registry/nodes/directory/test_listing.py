@@ -5,23 +5,23 @@ import random
 
 import pytest
 
-from registry.nodes.directory import MAX_KEPT_BYTES, Directory, Entry
-from registry.nodes.listing import Listing, Selection
+from registry.nodes.directory import MAX_KEPT_BYTES, Directory, KnownNode
+from registry.nodes.listing import Listing, NodeFilter
 from registry.nodes.search import Filters
 from registry.store.protocol import Row
 
 NODES = 1000
 LOOKED_AT = 10  # every tenth of them
-ALL = Selection(Filters())
-BY_LABEL = Selection(Filters(labels=("a",)))
+ALL = NodeFilter(Filters())
+BY_LABEL = NodeFilter(Filters(labels=("a",)))
 
 
-def node(name: str, *, value: int = 0, last_update: int = 0) -> Entry:
+def node(name: str, *, value: int = 0, last_update: int = 0) -> KnownNode:
     document = b'{"labels":["a"],"kv":{"v":"%d"}}' % value
-    return Entry(Row(name, document, last_update, "192.0.2.1"), heard=0.0)
+    return KnownNode(Row(name, document, last_update, "192.0.2.1"), heard=0.0)
 
 
-def listed(directory: Directory, selection: Selection = ALL) -> Listing:
+def listed(directory: Directory, selection: NodeFilter = ALL) -> Listing:
     listing = Listing(directory)
     for _ in listing.read(selection, now=1.0):
         pass
@@ -58,7 +58,7 @@ def test_a_list_shows_each_node_as_it_was_when_it_was_read(max_kept: int) -> Non
         before.append((listing, expected(directory)))
         assert directory.kept_bytes <= max_kept
         again = Directory()
-        again.fill(Entry(entry.row(), heard=0.0) for entry in directory.sorted)
+        again.fill(KnownNode(entry.row(), heard=0.0) for entry in directory.sorted)
         assert listed(again).digest == listing.digest
         assert listed(again, BY_LABEL).digest == listing.digest
     assert all(body(listing) == content for listing, content in before)
@@ -72,9 +72,9 @@ def test_a_list_shows_each_node_as_it_was_when_it_was_read(max_kept: int) -> Non
 def test_the_garbage_collector_does_not_look_at_the_nodes_of_a_listing() -> None:
     directory = Directory()
     rows = [Row(f"host-{n}", b'{"labels":[],"kv":{"n":"%d"}}' % n, n, "-") for n in range(NODES)]
-    directory.fill(Entry(row, heard=0.0) for row in rows)
+    directory.fill(KnownNode(row, heard=0.0) for row in rows)
     listing = Listing(directory)
-    for _ in listing.read(Selection(Filters()), now=1.0):
+    for _ in listing.read(NodeFilter(Filters()), now=1.0):
         pass
 
     gc.collect()
@@ -83,4 +83,4 @@ def test_the_garbage_collector_does_not_look_at_the_nodes_of_a_listing() -> None
     # To compare each object that there is with all heads would take a second.
     heads = [entry.head for entry in directory.fresh()][::LOOKED_AT]
     referrers = [each for each in gc.get_referrers(*heads) if each is not heads]
-    assert [type(each) for each in referrers] == [Entry] * (NODES // LOOKED_AT)
+    assert [type(each) for each in referrers] == [KnownNode] * (NODES // LOOKED_AT)

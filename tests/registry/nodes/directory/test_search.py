@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.message import Heartbeat
-from registry.nodes.directory import Directory, Entry, encode_document
-from registry.nodes.listing import Listing, Selection
+from registry.nodes.directory import Directory, KnownNode, encode_document
+from registry.nodes.listing import Listing, NodeFilter
 from registry.nodes.search import MAX_KEPT_CHARACTERS, Filters, prepare
 from registry.responses.blocks import Block
 from registry.store.protocol import Row
@@ -25,16 +25,16 @@ NEIGHBOURS: dict[str, Shape] = {
 }
 
 
-def entry(hostname: str, labels: Sequence[str], kv: Mapping[str, str]) -> Entry:
+def entry(hostname: str, labels: Sequence[str], kv: Mapping[str, str]) -> KnownNode:
     labelled = Heartbeat(labels=["x"], kv=dict(kv))
     labelled.labels[:] = labels  # a label from an earlier version may hold any character
     document = encode_document(labelled)
-    return Entry(Row(hostname, document, 1, "127.0.0.1"), heard=0.0)
+    return KnownNode(Row(hostname, document, 1, "127.0.0.1"), heard=0.0)
 
 
 def found(directory: Directory, text: str) -> list[str]:
     listing = Listing(directory)
-    for _ in listing.read(Selection(Filters(), search=text), 0.0):
+    for _ in listing.read(NodeFilter(Filters(), search=text), 0.0):
         pass
     return [name for name in names(directory) if f'{{"hostname":"{name}"'.encode() in body(listing)]
 
@@ -47,7 +47,7 @@ def names(directory: Directory) -> list[str]:
     return [each.hostname for block in directory.sorted.blocks() for each in block.items]
 
 
-def kept_text(block: Block[Entry]) -> str:
+def kept_text(block: Block[KnownNode]) -> str:
     """Return the text that a block keeps; nothing if it keeps none."""
     assert block.text is not None
     return block.text.text or ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from clients.message import Heartbeat
 from registry.daemon import IndexRefresher
 from registry.nodes.changes import Source
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.prometheus.answers import MAX_CACHED_BYTES
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
@@ -94,7 +94,7 @@ async def drop_kept(registry: InProcessRegistry) -> None:
         block.invalidate()
 
 
-def report(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
+def report(registry: InProcessRegistry, entries: Sequence[KnownNode]) -> None:
     """Accept heartbeats as the nodes were."""
     for entry in entries:
         node = entry.node()
@@ -105,7 +105,7 @@ def report(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
         )
 
 
-def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
+def hear(registry: InProcessRegistry, entries: Sequence[KnownNode]) -> None:
     """Hear of nodes, spread over the seconds between two heartbeats."""
     for some in by_second(registry, entries):
         for entry in some:
@@ -114,7 +114,9 @@ def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
             )
 
 
-def by_second(registry: InProcessRegistry, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def by_second(
+    registry: InProcessRegistry, entries: Sequence[KnownNode]
+) -> Iterator[Sequence[KnownNode]]:
     """Yield those of each second between two heartbeats; the clock goes on."""
     for second in range(HEARTBEAT_SECONDS):
         registry.clock.pass_seconds(1)

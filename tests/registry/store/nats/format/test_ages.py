@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from registry.nodes.directory import Entry
+from registry.nodes.directory import KnownNode
 from registry.nodes.writes import Writes
 from registry.store.clock import AgeClock
 from registry.store.nats.connection.api import JetStreamApi
@@ -149,7 +149,7 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
         writes = Writes(context_of(store, clocks_of(clock)))
         writes.unavailable_error = None
         for name in hosts:
-            writes.touch(Entry(row(name), heard=0.0))
+            writes.touch(KnownNode(row(name), heard=0.0))
         before = (await state_of(server, "batch")).last
 
         await writes.flush()
