@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -203,30 +204,8 @@ class AgentConfiguration:
     def app_defaults(self) -> AppDefaults:
         """Return the defaults and limits of apps."""
         apps = self.settings.apps
-        return AppDefaults(
-            cpu=apps.cpu,
-            memory=apps.memory,
-            ports=apps.port_range(),
-            bind=apps.bind,
-            ssh_port=apps.ssh_port,
-            http_port=apps.http_port,
-            data=apps.data,
-            allowed_data=apps.allowed_data,
-            allowed_images=apps.allowed_images,
-            ssh_user=apps.ssh_user,
-            stop_seconds=apps.stop_seconds,
-            settle_seconds=apps.settle_seconds,
-            healthy_seconds=apps.healthy_seconds,
-            allow_command=apps.allow_command,
-            password_min=apps.password_min,
-            pids=apps.pids,
-            log_mib=apps.log_mib,
-            overcommit_percent=apps.overcommit_percent,
-            min_free_percent=apps.min_free_percent,
-            no_new_privileges=apps.no_new_privileges,
-            isolated=apps.isolated,
-            subnets=apps.subnets,
-        )
+        same = {each.name for each in fields(AppDefaults)} - {"ports"}
+        return AppDefaults(ports=apps.port_range(), **{name: getattr(apps, name) for name in same})
 
 
 def state_directory(file: Path) -> Path | None:

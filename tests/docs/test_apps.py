@@ -159,7 +159,7 @@ TESTS = {
         "test_an_update_to_an_image_that_cannot_take_the_password_is_undone",
     ),
     "`agent.db` is lost": (
-        "agent/apps/upkeep/test_adoption.py",
+        "agent/apps/upkeep/test_sweeper.py",
         "test_the_password_is_read_back_from_the_container",
     ),
     "the server of the image cannot be reached": (

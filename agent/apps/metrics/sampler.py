@@ -3,8 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import time
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from agent.engine.models import (
     Sample,
 )
 from agent.engine.protocol import Engine
+from runtime.periodic import PeriodicTask
 
 STEPS = 60
 PERCENT_PER_NANOSECOND = 100 / 10**9
@@ -178,6 +180,8 @@ class AppSampler:
         self._log = log
         self._intervals = intervals
         self._changed = asyncio.Event()
+        self._changed.set()
+        self._disk_pause = intervals.first_disk
         self._slots = asyncio.Semaphore(MEASURED_AT_ONCE)
         # When images were built, by id: they never change.
         self._built: dict[str, str | None] = {}
@@ -185,18 +189,18 @@ class AppSampler:
     @asynccontextmanager
     async def sampling(self, records: Records) -> AsyncIterator[None]:
         """Measure the apps whose records are returned, by name, while the context is open."""
-        loops = (
-            self._watch_states(records),
-            self._watch_usage(records),
-            self._watch_disk(),
-        )
-        tasks = [asyncio.create_task(each, name="metrics of apps") for each in loops]
-        try:
+        async with AsyncExitStack() as stack:
+            for interval, action in (
+                (self._intervals.debounce, partial(self._look_after_change, records)),
+                (self._intervals.usage, partial(self._measure, records)),
+                (0, self._measure_disk),
+            ):
+                # The watcher logs that the engine cannot be asked.
+                task = PeriodicTask(
+                    interval=interval, action=action, log=self._log, ignored=(EngineError,)
+                )
+                await stack.enter_async_context(task)
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def usage(self) -> UsageSamples:
         """Return what the apps have used over the last hour."""
@@ -206,34 +210,12 @@ class AppSampler:
         """Soon measure the states of apps: one may have changed."""
         self._changed.set()
 
-    async def _watch_states(self, records: Records) -> None:
-        while True:
-            self._changed.clear()
-            await self._try(self._look(records))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._intervals.states):
-                    await self._changed.wait()
-            await asyncio.sleep(self._intervals.debounce)
-
-    async def _watch_usage(self, records: Records) -> None:
-        while True:
-            await self._try(self._measure(records))
-            await asyncio.sleep(self._intervals.usage)
-
-    async def _watch_disk(self) -> None:
-        await asyncio.sleep(self._intervals.first_disk)
-        while True:
-            await self._try(self._measure_disk())
-            await asyncio.sleep(self._intervals.disk)
-
-    async def _try(self, work: Awaitable[None]) -> None:
-        """Keep the old figures while the engine gives none; the watcher logs that."""
-        try:
-            await work
-        except EngineError as error:
-            self._log.debug("apps are not measured", reason=str(error))
-        except Exception as error:  # a defect, which must not end the measuring for good
-            self._log.error("measuring apps failed", exc_info=error)
+    async def _look_after_change(self, records: Records) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._intervals.states):
+                await self._changed.wait()
+        self._changed.clear()
+        await self._look(records)
 
     async def _look(self, records: Records) -> None:
         try:
@@ -308,5 +290,7 @@ class AppSampler:
         return self._built[image_id]
 
     async def _measure_disk(self) -> None:
+        pause, self._disk_pause = self._disk_pause, self._intervals.disk
+        await asyncio.sleep(pause)
         disk = await self._engine.disk_usage(seconds=self._intervals.disk_timeout)
         self.figures = replace(self.figures, disk=disk)

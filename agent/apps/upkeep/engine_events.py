@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 
 from agent.apps.host import Host
 from agent.apps.upkeep.reconciler import ContainerObserver
 from agent.engine.errors import EngineError
-from agent.engine.models import Container, ContainerEvent
+from agent.engine.models import ContainerEvent
 from agent.state.database import StoreError
 from agent.state.history import Event
 
@@ -30,9 +29,6 @@ class EngineEvents(ContainerObserver):
         self._calls = host.containers.calls
         self._waiting = deque[Event](maxlen=MAX_WAITING)
         self._writer: asyncio.Task[None] | None = None
-
-    async def observe(self, containers: Mapping[str, Container]) -> None:
-        """Do nothing: only events are recorded."""
 
     def happened(self, event: ContainerEvent) -> None:
         """Record an event of the container that an app has now."""

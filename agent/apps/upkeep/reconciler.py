@@ -1,15 +1,12 @@
 """Makes apps, journal and containers consistent, each time that the engine is found."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from agent.apps.containers.containers import UP_STATES
 from agent.apps.host import Host
-from agent.apps.labels import APP_LABEL
 from agent.apps.runner.runner import OperationRunner
-from agent.apps.upkeep.adoption import Adoption, in_order
+from agent.apps.upkeep.sweeper import Sweeper
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, ContainerEvent
 from agent.journal import JournalEntry
@@ -24,10 +21,9 @@ MAX_RECOVERIES = 8
 TURN_SECONDS = 2.0
 
 
-class ContainerObserver(ABC):
-    """Looks at the containers of apps, and acts on their states."""
+class ContainerObserver:
+    """Looks at the containers of apps, and acts on their states; by default, it does nothing."""
 
-    @abstractmethod
     async def observe(self, containers: Mapping[str, Container]) -> None:
         """Look at all containers, by id, and act on them.
 
@@ -36,6 +32,7 @@ class ContainerObserver(ABC):
             EngineRefused: it is called again later; those after it look at once.
 
         """
+        del containers
 
     def is_due(self) -> bool:
         """Return whether it is to look now."""
@@ -46,7 +43,7 @@ class ContainerObserver(ABC):
         return most
 
     def happened(self, event: ContainerEvent) -> None:
-        """Act on an event of a container; by default, ignore it."""
+        """Act on an event of a container."""
         del event
 
     def engine_gone(self) -> None:
@@ -145,79 +142,6 @@ class JournalRecovery:
         await asyncio.gather(*recoveries, return_exceptions=True)
 
 
-class Sweeper:
-    """Handles the labelled containers that belong to no app."""
-
-    def __init__(self, host: Host, runner: OperationRunner) -> None:
-        self.adoption = Adoption(host)
-        self._context = host.context
-        self._containers = host.containers
-        self._runner = runner
-        self._logged: set[tuple[str, str]] = set()
-
-    async def sweep(self, containers: Collection[Container]) -> bool:
-        """Remove the containers that undone operations left.
-
-        Any other is given back to its app, or left alone: it may be an operator's copy, or the
-        database may be an old one. ``containers`` are all, as they are now. Return whether there
-        was any that belongs to no app.
-        """
-        existing, found = {container.id for container in containers}, False
-        for container in in_order(containers):
-            orphan = self._context.ownership.is_orphan(container)
-            if self._is_stray(container):
-                found = True
-                await (self._remove(container) if orphan else self._take_back(container, existing))
-        return found
-
-    def _is_stray(self, container: Container) -> bool:
-        name = container.labels[APP_LABEL]
-        app = self._context.repository.find(name)
-        idle = not self._runner.is_busy(name)
-        return idle and (app is None or app.container_id != container.id)
-
-    async def _remove(self, container: Container) -> None:
-        if container.state in UP_STATES:
-            self._warn_once("container of an undone operation left alone: it is up", container)
-            return
-        try:
-            await self._containers.remove(container.id)
-        except EngineRefused as error:  # other containers are swept all the same
-            self._warn_once("container not removed", container, reason=str(error))
-        else:
-            self._warn("container removed that an undone operation had left", container)
-
-    async def _take_back(self, container: Container, existing: Collection[str]) -> None:
-        if not await self.adoption.take_back(container, existing):
-            self._warn_once("container of no app left alone", container)
-
-    async def rename(self, containers: Mapping[str, Container]) -> None:
-        """Rename containers to their apps: another one held the name when they were made."""
-        for app in self._context.repository.existing():
-            container = containers.get(app.container_id or "")
-            idle = not self._runner.is_busy(app.name)
-            if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
-                await self._rename(container, app.name)
-
-    async def _rename(self, container: Container, name: str) -> None:
-        try:
-            renamed = await self._containers.rename(container.id, name)
-        except EngineRefused as error:  # the others are compared all the same
-            self._warn_once("container not renamed", container, reason=str(error))
-        else:
-            if not renamed:
-                self._warn_once("name held by another container", container)
-
-    def _warn_once(self, event: str, container: Container, **fields: str) -> None:
-        if (event, container.id) not in self._logged:
-            self._logged.add((event, container.id))
-            self._warn(event, container, **fields)
-
-    def _warn(self, event: str, container: Container, **fields: str) -> None:
-        app = container.labels.get(APP_LABEL)
-        self._context.log.warning(event, app=app, container=container.name, **fields)
-
-
 class Reconciler:
     """Does what is due when the engine is found, and at intervals."""
 
@@ -265,7 +189,7 @@ class Reconciler:
     async def _reconcile(self) -> None:
         listed = await self._ownership.containers()  # without the engine, nothing can be recovered
         # Mostly there is nothing to do, and the list is as the containers are now.
-        adopted = await self._sweeper.adoption.adopt()
+        adopted = await self._sweeper.adopt()
         if await self.journal.recover() or adopted:
             listed = await self._ownership.containers()
         if await self._sweeper.sweep(listed):
