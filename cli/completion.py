@@ -11,12 +11,12 @@ import click
 from cli.errors import CommandError
 from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.text import is_harmless
-from cli.reach.contexts import ContextFile, context_path, state_folder
-from cli.reach.keys import VARIABLE, key_printed_by
+from cli.reach.contexts import VARIABLE, ContextFile, context_path, key_printed_by, state_folder
 from cli.reach.session import Session, import_aiohttp
 from cli.reach.trust import AGENT_URL
-from cli.rollout.state_file import kept_apps
+from cli.rollout.rollout import kept_apps
 from clients.errors import AgentError, RegistryError
+from clients.models import AddressedNode
 
 SECONDS = 2
 # An agent reports a label for each app that it has.
@@ -62,20 +62,20 @@ def _session(name: str | None) -> Session:
 
 
 async def _hosts(session: Session, _incomplete: str) -> Iterable[str]:
-    async with session.registry() as registry:
-        return [node.hostname for node in await registry.nodes()]
+    return [node.hostname for node in await _nodes(session)]
+
+
+async def _nodes(session: Session, prefix: str = "") -> list[AddressedNode]:
+    return await session.ask(lambda registry: registry.nodes(prefixes=[prefix] if prefix else ()))
 
 
 async def _labels(session: Session, incomplete: str) -> Iterable[str]:
-    async with session.registry() as registry:
-        nodes = await registry.nodes(prefixes=[incomplete] if incomplete else ())
-    return [label for node in nodes for label in node.labels]
+    return [label for node in await _nodes(session, incomplete) for label in node.labels]
 
 
 async def _kv(session: Session, incomplete: str) -> Iterable[str]:
     """Return each `KEY:VALUE`, or the keys alone before there is a colon."""
-    async with session.registry() as registry:
-        kv = [pair for node in await registry.nodes() for pair in node.kv.items()]
+    kv = [pair for node in await _nodes(session) for pair in node.kv.items()]
     return [f"{key}:{value}" if ":" in incomplete else f"{key}:" for key, value in kv]
 
 
@@ -86,16 +86,14 @@ async def _app_names(session: Session, incomplete: str) -> Iterable[str]:
 
 
 async def _services(session: Session, _incomplete: str) -> Iterable[str]:
-    async with session.registry() as registry:
-        return [each.service for each in await registry.services()]
+    return [each.service for each in await session.ask(lambda registry: registry.services())]
 
 
 async def _apps(session: Session, incomplete: str) -> Iterable[str]:
     """Return each `HOST/`, or the `HOST/NAME` of a host."""
     host, slash, _ = incomplete.partition("/")
     if not slash:
-        async with session.registry() as registry:
-            return [f"{each.hostname}/" for each in await registry.nodes() if AGENT_URL in each.kv]
+        return [f"{each.hostname}/" for each in await _nodes(session) if AGENT_URL in each.kv]
     async with session.agent(await session.node(host)) as agent:
         return [f"{host}/{app['name']}" for app in await agent.apps()]
 

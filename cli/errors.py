@@ -10,6 +10,16 @@ FAILED = 1
 WRONG_USAGE = 2
 NOT_REACHED = 3
 INTERRUPTED = 130
+STATUSES = (
+    ("0", "Done."),
+    (
+        "1",
+        "It failed, or failed for some hosts, or no such host, app or service is known.",
+    ),
+    ("2", "Wrong usage: arguments, a file or a context."),
+    ("3", "A daemon was not reached, or did not permit it."),
+    ("130", "Ctrl-C."),
+)
 
 
 class CommandError(Exception):

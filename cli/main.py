@@ -11,11 +11,18 @@ from typing import Any, TextIO
 
 import click
 
-from cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, CommandError, next_step, reason
-from cli.manual import STATUSES
+from cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    STATUSES,
+    WRONG_USAGE,
+    CommandError,
+    next_step,
+    reason,
+)
 from cli.output.output import Format, GlobalOptions, ProcessIO
-from cli.output.program import of_context, steps_of
-from cli.output.text import block, visible
+from cli.output.text import block, of_context, steps_of, visible
 from cli.table import COMMANDS, ELSEWHERE, LazyGroup, completed, looked_at, mistaken
 from httpd.standard_streams import open_closed_streams
 

@@ -11,8 +11,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 from cli.errors import Misused
-from cli.output.program import typed
-from cli.output.text import is_harmless
+from cli.output.text import is_harmless, typed
 
 
 class Entry(NamedTuple):
@@ -306,11 +305,11 @@ OF_HOSTS = {
         "apps": (
             "List the apps of all hosts, or of some of them."
             " A host that does not answer is a row, too."
-        )
+        ),
+        "top": "Show the CPU and memory that the apps of all hosts use, beside their limits.",
     },
     "why": {"why": "Show in one screen how a host or an app is, and what happened before."},
     "logs": {"logs": "Print the log of an app on all hosts that have it, or on some of them."},
-    "top": {"top": "Show the CPU and memory that the apps of all hosts use, beside their limits."},
     "rollouts": {
         **ROLLOUTS,
         "rollouts": "List the unfinished rollouts of the context, and how to go on with each.",

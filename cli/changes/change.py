@@ -1,34 +1,119 @@
 """A change of one app: made while its agent answers, and shown."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.changes.settling import wait_until_settled
-from cli.errors import CommandError
+from cli.errors import CommandError, NotReached
 from cli.output.output import Output
-from cli.output.program import typed
-from cli.output.text import first_line
+from cli.output.text import first_line, typed
 from cli.reach.choice import AppName, agent_of
 from cli.reach.session import Session, in_commands
-from cli.reach.silence import TIMEOUTS, SilenceWatch, Silent, lives, telling
 from clients.errors import AgentError, AgentRefused
 
 if TYPE_CHECKING:
     from clients.agent import AgentClient
 
+# A change may take as long as a pull. The agent tells meanwhile that it lives, without its engine.
+TIMEOUTS = 6
+LOOK_SECONDS = 2
 
+T = TypeVar("T")
 NOTHING_BEGUN = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-Change = Callable[["AgentClient"], Awaitable[dict[str, Any]]]
+AppChange = Callable[["AgentClient"], Awaitable[dict[str, Any]]]
+
+
+class Silent(NotReached):
+    """An agent has not answered anything for too long."""
+
+
+class SilenceWatch:
+    """Watches an agent while it is changed.
+
+    ``look`` asks it something, and returns whether it has answered; ``told`` is called once it has
+    not answered for ``timeout_seconds``. It is given up after ``timeouts`` times as long.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[bool]],
+        *,
+        timeout_seconds: float,
+        told: Callable[[float], None],
+        timeouts: int = TIMEOUTS,
+    ) -> None:
+        self._look = look
+        self._timeout_seconds = timeout_seconds
+        self._told = told
+        self._timeouts = timeouts
+        self._heard = time.monotonic()
+        self._is_told = False
+
+    @property
+    def limit_seconds(self) -> float:
+        """Return how long an agent may be silent."""
+        return self._timeouts * self._timeout_seconds
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether the agent has not answered for as long as an answer may take."""
+        return self._silent_seconds > self._timeout_seconds
+
+    async def result(self, change: Awaitable[T]) -> T:
+        """Return what a change is answered with; Silent, while what was begun goes on."""
+        changing = asyncio.ensure_future(change)
+        watching = asyncio.ensure_future(self._until_silent())
+        try:
+            await asyncio.wait((changing, watching), return_when=asyncio.FIRST_COMPLETED)
+            if changing.done():
+                return changing.result()
+        finally:
+            changing.cancel()
+            watching.cancel()
+            await asyncio.gather(changing, watching, return_exceptions=True)
+        raise Silent(
+            f"its agent has not answered for {self.limit_seconds:g} s; what it does goes on"
+        )
+
+    @property
+    def _silent_seconds(self) -> float:
+        return time.monotonic() - self._heard
+
+    async def _until_silent(self) -> None:
+        pause = min(LOOK_SECONDS, self._timeout_seconds)
+        looking: asyncio.Future[bool] | None = None
+        try:
+            while self._silent_seconds < self.limit_seconds:
+                if looking is None:
+                    await asyncio.sleep(pause)
+                    looking = asyncio.ensure_future(self._look())
+                await asyncio.wait([looking], timeout=pause)
+                if looking.done():
+                    self._note(has_answered=looking.result())
+                    looking = None
+                elif self.is_silent:
+                    self._note(has_answered=False)
+        finally:
+            if looking is not None:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+    def _note(self, *, has_answered: bool) -> None:
+        if has_answered:
+            self._heard, self._is_told = time.monotonic(), False
+        elif self.is_silent and not self._is_told:
+            self._is_told = True
+            self._told(self.limit_seconds)
 
 
 def carry_out(
     session: Session,
     app: AppName,
-    change: Change,
+    change: AppChange,
     *,
     dry_run: bool,
     wait: bool | None = None,
@@ -45,7 +130,7 @@ def carry_out(
 
     async def run() -> dict[str, Any]:
         async with agent_of(session, app, is_new=is_new) as agent:
-            watch = watch_of(session, agent, app)
+            watch = watch_of(session, agent, app.host)
             if dry_run:
                 return await watch.result(change(agent))
             before = await agent.app(app.name) if fields else {}
@@ -94,15 +179,24 @@ def _following(
 
 
 def watch_of(
-    session: Session, agent: "AgentClient", app: AppName, *, timeouts: int = TIMEOUTS
+    session: Session, agent: "AgentClient", host: str, *, timeouts: int = TIMEOUTS
 ) -> SilenceWatch:
-    """Return what watches the agent of an app, and gives it up after so many timeouts."""
-    return SilenceWatch(
-        partial(lives, agent),
-        timeout_seconds=session.timeout_seconds,
-        told=telling(session.output.note, app.host),
-        timeouts=timeouts,
-    )
+    """Return what watches the agent of a host, and gives it up after so many timeouts."""
+
+    async def look() -> bool:
+        try:
+            await agent.health()
+        except AgentError as error:
+            return isinstance(error, AgentRefused)
+        return True
+
+    def told(limit: float) -> None:
+        session.output.note(
+            f"{host}: its agent does not answer; it is left after {limit:g} s without an answer"
+        )
+
+    seconds = session.timeout_seconds
+    return SilenceWatch(look, timeout_seconds=seconds, told=told, timeouts=timeouts)
 
 
 def _print(session: Session, app: AppName, answer: dict[str, Any], *, dry_run: bool) -> None:
@@ -118,7 +212,7 @@ async def _made(
     session: Session,
     agent: "AgentClient",
     app: AppName,
-    change: Change,
+    change: AppChange,
     *,
     wait: bool | None,
     is_new: bool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cli.changes.file import WantedApp
 from cli.changes.settling import wait_until_settled
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
-from cli.output.verdict import LOST
+from cli.output.health import LOST
 from cli.reach.choice import AppName, ask_all, selected
 from cli.reach.session import Session
 from clients.errors import AgentError, AgentRefused, Rejected

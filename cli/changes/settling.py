@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.errors import CommandError
-from cli.output.program import typed
+from cli.output.text import typed
 from cli.reach.choice import AppName
 from clients.errors import AgentError, AgentRefused, AgentUnreachable
 

@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from cli.changes.file import read_apps
-from cli.changes.new_hosts import accept_hosts
 from cli.changes.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
+from cli.command import FILE, command, yes_option
 from cli.errors import DONE, FAILED, NOT_REACHED, CommandError
-from cli.options import FILE, yes_option
+from cli.files import make_folder_of, write_private
 from cli.output.output import confirm
+from cli.output.text import some
+from cli.reach.contexts import state_folder
 from cli.reach.session import Session
-from cli.run import FormCommand, session_of
 from registry.directives import misspelt
 
 MAX_HOSTS = 8
@@ -33,11 +36,8 @@ run_commands_option = click.option(
 )
 
 
-@click.command(cls=FormCommand)
-@file_option
-@run_commands_option
-@click.pass_context
-def diff(ctx: click.Context, *, file: Path, run_commands: bool) -> int:
+@command(file_option, run_commands_option)
+def diff(session: Session, *, file: Path, run_commands: bool) -> int:
     """Compare a file of apps with what is on the hosts; change nothing.
 
     The exit status is 0 if nothing differs, 1 if something does, 2 if the file cannot be used, and
@@ -52,18 +52,13 @@ def diff(ctx: click.Context, *, file: Path, run_commands: bool) -> int:
         rollcall diff -f apps.yml
 
     """
-    session = session_of(ctx)
     steps = asyncio.run(_plan(session, file, run_commands=run_commands))
     _show(session, steps)
     return status_of(steps)
 
 
-@click.command(cls=FormCommand)
-@file_option
-@run_commands_option
-@yes_option
-@click.pass_context
-def apply(ctx: click.Context, *, file: Path, run_commands: bool, yes: bool) -> int:
+@command(file_option, run_commands_option, yes_option)
+def apply(session: Session, *, file: Path, run_commands: bool, yes: bool) -> int:
     """Create and change apps until the hosts are as a file says; delete none.
 
     It says first what it would do, and asks. Nothing is changed if any of it cannot be done. Eight
@@ -79,7 +74,6 @@ def apply(ctx: click.Context, *, file: Path, run_commands: bool, yes: bool) -> i
         rollcall apply -f apps.yml --yes
 
     """
-    session = session_of(ctx)
     steps = asyncio.run(_plan(session, file, run_commands=run_commands))
     _show(session, steps)
     is_forbidden = not all(step.is_permitted for step in steps)
@@ -160,3 +154,39 @@ def _item(step: Step) -> dict[str, Any]:
         "changes": changes_of(step),
         "note": step.note,
     }
+
+
+def accept_hosts(session: Session, steps: Sequence[Step]) -> None:
+    """Ask about hosts that are new to an app whose values are read; CommandError, WrongUsage.
+
+    Labels are the hosts' own word: any host that reports one would get the values. Those that were
+    accepted once are kept. Hosts that the file names need no question.
+    """
+    for name in dict.fromkeys(step.app.name for step in steps):
+        chosen = {
+            step.node.hostname
+            for step in steps
+            if step.app.name == name and step.app.is_read and not step.app.hosts.hosts
+        }
+        kept = _file(session, name)
+        known = _hosts(kept)
+        new = sorted(chosen - known)
+        if new:
+            session.output.note(f"new to {name}, by their own labels: {some(new, shown=len(new))}")
+            confirm(
+                f"Give {'it' if len(new) == 1 else 'them'} the values of env?",
+                answer="name the hosts in `where.hosts`",
+            )
+            make_folder_of(kept)
+            write_private(kept, msgspec.json.encode(sorted(known | chosen)))
+
+
+def _file(session: Session, app: str) -> Path:
+    return state_folder("accepted", session.environment, *session.chosen) / f"{app}.json"
+
+
+def _hosts(file: Path) -> set[str]:
+    """Return the hosts that were accepted before; none if that is not known."""
+    with suppress(OSError, msgspec.DecodeError):
+        return set(msgspec.json.decode(file.read_bytes(), type=list[str]))
+    return set()

@@ -1,18 +1,19 @@
-"""`apps` and the commands of `app` that look: all hosts at once, or one app."""
+"""`apps`, `top` and the commands of `app` that look: all hosts at once, or one app."""
 
 import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.command import app_argument, choice_options, command, log_options
+from cli.commands.logs import log_lines
 from cli.errors import DONE, FAILED, CommandError
-from cli.options import app_argument, filter_options, hosts_argument, log_options
 from cli.output.output import Format
-from cli.output.program import typed
 from cli.output.text import (
     Whole,
     age,
@@ -21,23 +22,22 @@ from cli.output.text import (
     duration_seconds,
     size,
     to_seconds,
+    typed,
     visible,
 )
 from cli.reach.choice import (
     AppName,
+    HostAnswer,
     HostChoice,
     agent_of,
-    app_name,
-    ask_all,
+    ask_agents,
     found_nothing,
     selected_agents,
 )
 from cli.reach.contexts import HOSTNAME
-from cli.reach.logs import log_lines
 from cli.reach.names import LabelUnknown
 from cli.reach.session import Session
-from cli.run import FormCommand, HelpfulCommand, session_of
-from clients.message import Node, normalise_hostname
+from clients.message import normalise_hostname
 from clients.models import Record
 
 if TYPE_CHECKING:
@@ -63,15 +63,18 @@ FIELDS = (
     "labels",
     "revision",
 )
+MIB = 1024 * 1024
+SORTED_BY = {"cpu": "cpu_percent", "memory": "memory_bytes", "used": "memory_percent"}
+USAGE_FIELDS = (
+    *("app", "host", "name", "state", "cpu_percent", "cpu_limit_percent", "memory_bytes"),
+    *("memory_limit_bytes", "memory_percent", "measured_at", "error"),
+)
 
 T = TypeVar("T")
 
 
-@click.command(cls=FormCommand)
-@hosts_argument
-@filter_options
-@click.pass_context
-def apps(ctx: click.Context, /, **chosen: tuple[str, ...]) -> int:
+@command(choice_options)
+def apps(session: Session, *, choice: HostChoice) -> int:
     """List the apps of all hosts, or of some of them. A host that does not answer is a row, too.
 
     Examples:
@@ -80,20 +83,19 @@ def apps(ctx: click.Context, /, **chosen: tuple[str, ...]) -> int:
         rollcall apps web-1 web-2 -o json
 
     """
-    session = session_of(ctx)
-    choice = HostChoice(**chosen)
-    try:
-        items = asyncio.run(_all_apps(session, choice))
-    except LabelUnknown as error:
-        found_nothing(session, error, named=choice.hosts)
+    items = _of_all_hosts(session, choice, lambda agent: agent.apps())
+    if items is None:
         return DONE
+    # A program finds the same keys in each row.
+    nothing = dict.fromkeys((*OUR_FIELDS, *FIELDS, *(key for item in items for key in item)))
+    items = [nothing | item for item in items]
     failed = [item for item in items if item["error"] is not None]
     if session.output.form is Format.NAME:
         for item in failed:
             session.output.note(f"{item['host']}: {item['error']}")
         items = [item for item in items if item["error"] is None]
     session.output.items(
-        [_row(item) for item in items] if session.output.is_for_people else items,
+        items,
         columns={
             "app": "APP",
             "state": "STATE",
@@ -111,55 +113,134 @@ def apps(ctx: click.Context, /, **chosen: tuple[str, ...]) -> int:
         name="app",
         empty="these hosts run no apps",
         step=f"{session.rollcall} app create --help",
+        row=_row,
     )
     if items:
-        session.output.count(_count(items))
-    return FAILED if failed else 0
+        hosts = counted(len({item["host"] for item in items if item["error"] is None}), "host")
+        silent = f"; {counted(len(failed), 'host')} with an error" if failed else ""
+        session.output.count(f"{counted(len(items) - len(failed), 'app')} on {hosts}{silent}")
+    return FAILED if failed else DONE
 
 
-def _count(items: Sequence[Mapping[str, Any]]) -> str:
-    found = [item for item in items if item["error"] is None]
-    hosts = counted(len({item["host"] for item in found}), "host")
-    failed = len(items) - len(found)
-    silent = f"; {counted(failed, 'host')} with an error" if failed else ""
-    return f"{counted(len(found), 'app')} on {hosts}{silent}"
+def _of_all_hosts(
+    session: Session,
+    choice: HostChoice,
+    ask: Callable[["AgentClient"], Awaitable[list[Record]]],
+) -> list[Record] | None:
+    """Return an item for each app, and for each host that fails; None if no host was found.
 
+    Each names its app and host, whatever the agent says of that.
+    """
 
-async def _all_apps(session: Session, choice: HostChoice) -> list[dict[str, Any]]:
-    async def ask(node: Node) -> list[dict[str, Any]]:
-        async with session.agent(node) as agent:
-            return await agent.apps()
+    async def asked() -> list[HostAnswer[list[Record]]]:
+        return await ask_agents(session, await selected_agents(session, choice), ask)
 
-    items: list[dict[str, Any]] = []
-    for each in await ask_all(await selected_agents(session, choice), ask):
+    try:
+        answers = asyncio.run(asked())
+    except LabelUnknown as error:
+        found_nothing(session, error, named=choice.hosts)
+        return None
+    items: list[Record] = []
+    for each in answers:
         host = each.node.hostname
         if each.value is None:
             items.append({"app": f"{host}/", "host": host, "error": each.error})
-        else:
-            items += [_item(host, record) for record in each.value]
-    # A program finds the same keys in each row.
-    nothing = dict.fromkeys((*OUR_FIELDS, *FIELDS, *(key for item in items for key in item)))
-    return [nothing | item for item in items]
-
-
-def _item(host: str, record: Record) -> dict[str, Any]:
-    """Return a record with its host, whatever the agent says of that."""
-    said = {name: value for name, value in record.items() if name not in OUR_FIELDS}
-    return {"app": f"{host}/{record['name']}", "host": host, **said}
+        for record in each.value or ():
+            said = {name: value for name, value in record.items() if name not in OUR_FIELDS}
+            items.append({"app": f"{host}/{record['name']}", "host": host, **said})
+    return items
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
     if item["error"] is not None:
         return {"app": item["app"], "state": "error", "message": Whole(item["error"])}
     ports = [f"http {item['http_port']}", f"ssh {item['ssh_port']}"]
-    # The engine starts it again and again, so that its word is mostly `running`.
-    state = "crashing" if item["crashing"] else item["state"]
-    return {**item, "state": state, "health": _health(item), "ports": ports}
+    healthy = {True: "healthy", False: "unhealthy"}.get(item["healthy"])
+    return {**item, "state": _state(item), "health": healthy, "ports": ports}
 
 
-def _health(record: Mapping[str, Any]) -> str | None:
-    healthy = record["healthy"]
-    return None if healthy is None else "healthy" if healthy else "unhealthy"
+def _state(record: Mapping[str, Any]) -> Any:
+    """Return the engine's word; it is mostly `running` where it starts an app again and again."""
+    return "crashing" if record["crashing"] else record["state"]
+
+
+@command(
+    choice_options,
+    click.option(
+        "--sort",
+        type=click.Choice([*SORTED_BY, "app"]),
+        default="cpu",
+        show_default=True,
+        help="The largest first: CPU, memory, or memory used of its limit; or by name.",
+    ),
+)
+def top(session: Session, *, sort: str, choice: HostChoice) -> int:
+    """Show the CPU and memory that the apps of all hosts use, beside their limits.
+
+    The agents measure each minute. CPU is a percentage of one core, the mean of that minute. A host
+    that does not answer is a row, too.
+
+    Examples:
+        rollcall top
+
+        rollcall top --label service:web --sort memory
+
+    """
+
+    async def ask(agent: "AgentClient") -> list[Record]:
+        records, usage = await asyncio.gather(agent.apps(), agent.usage())
+        measured = {each["name"]: each for each in usage["apps"]}
+        return [_used(each, measured.get(each["name"], {}), usage["until"]) for each in records]
+
+    items = _of_all_hosts(session, choice, ask)
+    if items is None:
+        return DONE
+    items = [dict.fromkeys(USAGE_FIELDS) | item for item in items]
+    if sort != "app":
+        key = SORTED_BY[sort]
+        items.sort(key=lambda item: (item[key] is None, -(item[key] or 0)))
+    session.output.items(
+        items,
+        columns={
+            "app": "APP",
+            "state": "STATE",
+            "cpu_percent": "CPU %",
+            "cpu_limit_percent": "CPU LIMIT %",
+            "memory": "MEMORY",
+            "memory_limit": "MEMORY LIMIT",
+            "memory_percent": "MEMORY %",
+            "message": "MESSAGE",
+        },
+        name="app",
+        empty="these hosts run no apps",
+        row=_usage_row,
+    )
+    return FAILED if any(item["error"] is not None for item in items) else DONE
+
+
+def _used(record: Record, usage: Record, until: int | None) -> Record:
+    """Return what an app used when it was measured last; None for what is not known."""
+    cpu, memory = ((usage.get(key) or [None])[-1] for key in ("cpu_percent", "memory_bytes"))
+    limit = record.get("memory")
+    limit_bytes = limit * MIB if isinstance(limit, int) and limit > 0 else None
+    is_known = memory is not None and limit_bytes is not None
+    return {
+        "name": record["name"],
+        "state": _state(record),
+        "cpu_percent": None if cpu is None else round(cpu, 1),
+        "cpu_limit_percent": record.get("cpu"),
+        "memory_bytes": memory,
+        "memory_limit_bytes": limit_bytes,
+        "memory_percent": round(100 * memory / limit_bytes, 1) if is_known else None,
+        "measured_at": None if memory is None else until,
+    }
+
+
+def _usage_row(item: Mapping[str, Any]) -> dict[str, Any]:
+    if item["error"] is not None:
+        return {"app": item["app"], "state": "error", "message": Whole(item["error"])}
+    sizes = {key: size(item[f"{key}_bytes"]) for key in ("memory", "memory_limit")}
+    return {**item, **sizes}
 
 
 def _asked(session: Session, app: AppName, ask: Callable[["AgentClient"], Awaitable[T]]) -> T:
@@ -170,26 +251,19 @@ def _asked(session: Session, app: AppName, ask: Callable[["AgentClient"], Awaita
     return asyncio.run(read())
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@click.pass_context
-def show(ctx: click.Context, *, app: str) -> None:
+@command(app_argument)
+def show(session: Session, *, app: AppName) -> None:
     """Show the record of an app, all of its fields."""
-    session = session_of(ctx)
-    named = app_name(app)
-    record = _asked(session, named, lambda agent: agent.app(named.name))
+    record = _asked(session, app, lambda agent: agent.app(app.name))
     if session.output.is_for_people:
         times = {key: to_seconds(value) for key, value in record.items() if key.endswith("_at")}
         record |= times
-    session.output.value(record, name=str(named))
+    session.output.value(record, name=str(app))
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@log_options(tail="100")
-@click.pass_context
+@command(app_argument, log_options(tail="100"))
 def logs(
-    ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | None, timestamps: bool
+    session: Session, *, app: AppName, follow: bool, tail: str, since: str | None, timestamps: bool
 ) -> None:
     """Print the log of an app.
 
@@ -201,54 +275,39 @@ def logs(
         rollcall app logs web-1/shop --follow
 
     """
-    session, named = session_of(ctx), app_name(app)
 
-    async def read() -> bool:
+    async def read(agent: "AgentClient") -> bool:
         is_empty = True
-        async with agent_of(session, named) as agent:
-            async for lines in log_lines(
-                agent, named.name, tail=tail, since=since, follow=follow, timestamps=timestamps
-            ):
-                is_empty = is_empty and not lines
-                session.output.log(line.decode("utf-8", "replace") for line in lines)
+        async for lines in log_lines(
+            agent, app.name, tail=tail, since=since, follow=follow, timestamps=timestamps
+        ):
+            is_empty = is_empty and not lines
+            session.output.log(line.decode("utf-8", "replace") for line in lines)
         return is_empty
 
-    if asyncio.run(read()) and tail != "0":
+    if _asked(session, app, read) and tail != "0":
         window = f"since {since}" if duration_seconds(since) is None else f"in the last {since}"
         written = "nothing yet" if since is None else f"nothing {window}"
-        session.output.note(f"the container of {named} has written {written}")
+        session.output.note(f"the container of {app} has written {written}")
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@click.pass_context
-def stats(ctx: click.Context, *, app: str) -> None:
+@command(app_argument)
+def stats(session: Session, *, app: AppName) -> None:
     """Show what an app uses now."""
-    session = session_of(ctx)
-    named = app_name(app)
-    figures = _asked(session, named, lambda agent: agent.stats(named.name))
+    figures = _asked(session, app, lambda agent: agent.stats(app.name))
     if not session.output.is_for_people:
-        session.output.value(figures, name=str(named))
+        session.output.value(figures, name=str(app))
         return
     bytes_of = {key: size(value) for key, value in figures.items() if key.endswith("_bytes")}
     titles = [visible(key.removesuffix("_bytes").replace("_", " ").upper()) for key in figures]
     session.output.table(titles, [[bytes_of.get(key, value) for key, value in figures.items()]])
 
 
-@click.command("ps", cls=FormCommand)
-@app_argument
-@click.pass_context
-def processes(ctx: click.Context, *, app: str) -> None:
+@command(app_argument, name="ps")
+def processes(session: Session, *, app: AppName) -> None:
     """List the processes of an app."""
-    session, named = session_of(ctx), app_name(app)
-    found = _asked(session, named, lambda agent: agent.processes(named.name))
-    if session.output.is_for_people:
-        found = [
-            each | {"memory": size(each["memory_bytes"]), "age": age(each["elapsed_seconds"])}
-            for each in found
-        ]
     session.output.items(
-        found,
+        _asked(session, app, lambda agent: agent.processes(app.name)),
         columns={
             "pid": "PID",
             "user": "USER",
@@ -259,18 +318,19 @@ def processes(ctx: click.Context, *, app: str) -> None:
         },
         name="pid",
         empty="the app does not run",
+        row=lambda each: {
+            **each,
+            "memory": size(each["memory_bytes"]),
+            "age": age(each["elapsed_seconds"]),
+        },
     )
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@click.pass_context
-def history(ctx: click.Context, *, app: str) -> None:
+@command(app_argument)
+def history(session: Session, *, app: AppName) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
-    session, named = session_of(ctx), app_name(app)
-    found = _asked(session, named, lambda agent: agent.history(named.name))
     session.output.items(
-        _changes(session, found, "created_at"),
+        _asked(session, app, lambda agent: agent.history(app.name)),
         columns={
             "revision": "REVISION",
             "created_at": "CREATED (UTC)",
@@ -282,34 +342,15 @@ def history(ctx: click.Context, *, app: str) -> None:
         wide={"image_id": "IMAGE ID"},
         name="revision",
         empty="there is no revision",
+        row=partial(_happened, session),
     )
 
 
-def _changes(session: Session, records: list[Record], key: str) -> list[Record]:
-    """Return records as a table has them: a short time, and no `image_id` beside `image`."""
-    output = session.output
-    if output.is_for_people:
-        records = [each | {key: output.time(each.get(key)), **_in_a_line(each)} for each in records]
-    if output.form is not Format.TABLE:
-        return records
-    return [each | {"changed": changed_fields(each.get("changed"))} for each in records]
-
-
-def _in_a_line(record: Record) -> Record:
-    """Return the message of a record with the lines that an app wrote beside each other."""
-    message = record.get("message")
-    return {"message": " | ".join(message.splitlines())} if isinstance(message, str) else {}
-
-
-@click.command(cls=FormCommand)
-@app_argument
-@click.pass_context
-def events(ctx: click.Context, *, app: str) -> None:
+@command(app_argument)
+def events(session: Session, *, app: AppName) -> None:
     """List what happened to an app, the oldest first."""
-    session, named = session_of(ctx), app_name(app)
-    found = _asked(session, named, lambda agent: agent.events(named.name))
     session.output.items(
-        _changes(session, found, "time"),
+        _asked(session, app, lambda agent: agent.events(app.name)),
         columns={
             "time": "TIME (UTC)",
             "action": "ACTION",
@@ -321,15 +362,33 @@ def events(ctx: click.Context, *, app: str) -> None:
         },
         name="id",
         empty="nothing has happened to it",
+        row=partial(_happened, session),
     )
 
 
-@click.command(cls=HelpfulCommand)
-@app_argument
-@click.argument("command", nargs=-1, metavar="[-- COMMAND]...", help="What runs; sh by default.")
-@click.option("--print", "is_printed", is_flag=True, help="Only print the line that it would run.")
-@click.pass_context
-def shell(ctx: click.Context, *, app: str, command: tuple[str, ...], is_printed: bool) -> None:
+def _happened(session: Session, record: Record) -> Record:
+    """Return the row of a revision or an event: with a short time, and its message in one line."""
+    row = dict(record)
+    for key in ("created_at", "time"):
+        row[key] = session.output.time(record.get(key))
+    if isinstance(message := record.get("message"), str):
+        row["message"] = " | ".join(message.splitlines())
+    if session.output.form is Format.TABLE:
+        row["changed"] = changed_fields(record.get("changed"))
+    return row
+
+
+@command(
+    app_argument,
+    click.argument(
+        "arguments", nargs=-1, metavar="[-- COMMAND]...", help="What runs; sh by default."
+    ),
+    click.option(
+        "--print", "is_printed", is_flag=True, help="Only print the line that it would run."
+    ),
+    prints=False,
+)
+def shell(session: Session, *, app: AppName, arguments: tuple[str, ...], is_printed: bool) -> None:
     """Open a shell in the container of an app, by ssh to its host.
 
     There, your user has to be allowed to use docker. The exit status is that of the command.
@@ -343,23 +402,22 @@ def shell(ctx: click.Context, *, app: str, command: tuple[str, ...], is_printed:
         rollcall app shell web-1/shop --print
 
     """
-    session, named = session_of(ctx), app_name(app)
-    record = _asked(session, named, lambda agent: agent.app(named.name))
+    record = _asked(session, app, lambda agent: agent.app(app.name))
     if record["state"] != "running" or record["container_id"] is None:
         raise CommandError(
-            f"{named} does not run: it is {record['state']}",
-            hint=typed(f"{session.rollcall} app show", str(named)),
+            f"{app} does not run: it is {record['state']}",
+            hint=typed(f"{session.rollcall} app show", str(app)),
         )
     destination = session.context.ssh or HOSTNAME
     # Without a terminal here, ssh would get none there, and docker refuses to make one.
     has_terminal = is_printed or sys.stdin.isatty()
     line = [
         *("ssh", "-t" if has_terminal else "-T", "--"),
-        destination.replace(HOSTNAME, normalise_hostname(named.host)),
+        destination.replace(HOSTNAME, normalise_hostname(app.host)),
         shlex.join(
             [
                 *("docker", "exec", "-it" if has_terminal else "-i"),
-                *(record["container_id"], *(command or ("sh",))),
+                *(record["container_id"], *(arguments or ("sh",))),
             ]
         ),
     ]
@@ -369,5 +427,5 @@ def shell(ctx: click.Context, *, app: str, command: tuple[str, ...], is_printed:
     try:
         os.execvp(line[0], line)  # noqa: S606
     except OSError as error:
-        hint = typed(f"{session.rollcall} app shell --print", str(named))
+        hint = typed(f"{session.rollcall} app shell --print", str(app))
         raise CommandError(f"ssh cannot be run: {error.strerror}", hint=hint) from error

@@ -20,26 +20,25 @@ from typing import BinaryIO
 import click
 
 from cli.changes.change import showing, watch_of
+from cli.command import FILE, app_argument, command
 from cli.errors import CommandError, WrongUsage
 from cli.files import STANDARD
-from cli.options import FILE, app_argument
 from cli.output.output import Output
 from cli.output.text import size
-from cli.reach.choice import AppName, agent_of, app_name
+from cli.reach.choice import AppName, agent_of
 from cli.reach.session import Session
-from cli.run import FormCommand, session_of
 
 PIECE_BYTES = 1024 * 1024
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@click.argument(
-    "file", type=FILE, metavar="FILE", help="The tar to write; it must not exist. - is a pipe."
+@command(
+    app_argument,
+    click.argument(
+        "file", type=FILE, metavar="FILE", help="The tar to write; it must not exist. - is a pipe."
+    ),
+    click.option("--pause", is_flag=True, help="The app stands still meanwhile."),
 )
-@click.option("--pause", is_flag=True, help="The app stands still meanwhile.")
-@click.pass_context
-def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
+def backup(session: Session, *, app: AppName, file: Path, pause: bool) -> None:
     """Copy the files of an app's volumes into a tar, whole or not at all.
 
     With - it goes to the standard output, whole if the exit status is 0.
@@ -50,11 +49,10 @@ def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
         rollcall app backup web-1/shop - > copy.tar
 
     """
-    session, named = session_of(ctx), app_name(app)
     with _standard_output() if file == STANDARD else _whole(file) as tar:
-        count = asyncio.run(_save(session, named, tar, pause=pause))
+        count = asyncio.run(_save(session, app, tar, pause=pause))
     where = "the pipe" if file == STANDARD else file
-    session.output.note(f"{named}: {size(count)} in {where}")
+    session.output.note(f"{app}: {size(count)} in {where}")
 
 
 @contextmanager
@@ -144,17 +142,17 @@ async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -
 
             with showing(session, app):
                 opening = stack.enter_async_context(agent.data(app.name, pause=pause))
-                pieces = await watch_of(session, agent, app, timeouts=1).result(opening)
-                await watch_of(session, agent, app).result(copy(pieces))
+                pieces = await watch_of(session, agent, app.host, timeouts=1).result(opening)
+                await watch_of(session, agent, app.host).result(copy(pieces))
     return count
 
 
-@click.command(cls=FormCommand)
-@app_argument
-@click.argument("file", type=FILE, metavar="FILE", help="The tar to read; - is a pipe.")
-@click.option("--dry-run", is_flag=True, help="Only check the tar.")
-@click.pass_context
-def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
+@command(
+    app_argument,
+    click.argument("file", type=FILE, metavar="FILE", help="The tar to read; - is a pipe."),
+    click.option("--dry-run", is_flag=True, help="Only check the tar."),
+)
+def restore(session: Session, *, app: AppName, file: Path, dry_run: bool) -> None:
     """Put the files of a tar in place of those of a stopped app, whole or not at all.
 
     Examples:
@@ -163,19 +161,18 @@ def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
         rollcall app restore web-1/shop - < copy.tar
 
     """
-    session, named = session_of(ctx), app_name(app)
     if file == STANDARD:
         if sys.stdin.isatty():
             raise WrongUsage("a tar is not read from a terminal: name a file, or pipe it")
-        asyncio.run(_load(session, named, sys.stdin.buffer, dry_run=dry_run))
+        asyncio.run(_load(session, app, sys.stdin.buffer, dry_run=dry_run))
     else:
         try:
             with file.open("rb") as tar:
-                asyncio.run(_load(session, named, tar, dry_run=dry_run))
+                asyncio.run(_load(session, app, tar, dry_run=dry_run))
         except OSError as error:
             raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
     outcome = "the tar can be restored" if dry_run else "restored; start the app"
-    session.output.note(f"{named}: {outcome}")
+    session.output.note(f"{app}: {outcome}")
 
 
 async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool) -> None:
@@ -191,7 +188,7 @@ async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool)
         async with agent_of(session, app) as agent:
             with showing(session, app):
                 sending = agent.put_data(app.name, pieces(), dry_run=dry_run)
-                await watch_of(session, agent, app).result(sending)
+                await watch_of(session, agent, app.host).result(sending)
 
 
 def _counting(

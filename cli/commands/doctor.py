@@ -2,22 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Awaitable, Container, Iterable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import click
-
+from cli.command import command
 from cli.errors import FAILED, NotReached, WrongUsage
+from cli.output.health import causes, gone, limit, silence
 from cli.output.output import Format
-from cli.output.program import steps_of, typed
-from cli.output.staleness import causes, gone, limit, silence
-from cli.output.text import Whole, age, counted
+from cli.output.text import Whole, age, counted, some, steps_of, typed
 from cli.reach.certificates import days_left, own_days_left
-from cli.reach.choice import HostAnswer, ask_all
+from cli.reach.choice import ask_all
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL, agent_address
-from cli.run import FormCommand, session_of
 from clients.errors import (
     AgentError,
     AgentRefused,
@@ -64,16 +61,8 @@ def level_of(days: float) -> Level:
     return "warning" if days < MIN_CERTIFICATE_DAYS else "ok"
 
 
-def first_names(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are."""
-    known = list(names)
-    more = len(known) - NAMES_SHOWN
-    return ", ".join(known[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-@click.command(cls=FormCommand)
-@click.pass_context
-def doctor(ctx: click.Context) -> int:
+@command()
+def doctor(session: Session) -> int:
     """Ask the registry and all hosts what is wrong.
 
     It looks at clocks, versions, stale, rejected and denied hosts, engines, targets, certificates
@@ -82,7 +71,6 @@ def doctor(ctx: click.Context) -> int:
 
     The exit status is 1 if there is an error; warnings alone do not change it.
     """
-    session = session_of(ctx)
     left = own_days_left(session.context)
     findings = asyncio.run(_examined(session))
     if left is not None:
@@ -122,7 +110,8 @@ async def _examined(session: Session) -> list[Finding]:
         findings += [*_denied(status.denied), *_expected(session, status.expected)]
         findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
-        findings.append(_clock(offset))
+        agrees = Finding("ok", "clocks", "this host's clock agrees with the registry's")
+        findings += list(_clock(offset, "the registry's", "this host's")) or [agrees]
         findings += _stale(session, stale, status)
         findings += _reported([node for node in nodes if node.hostname not in silent])
     findings += await target_findings(session, nodes)
@@ -135,13 +124,12 @@ async def _examined(session: Session) -> list[Finding]:
     return findings
 
 
-def _clock(offset: float) -> Finding:
-    if abs(offset) <= MAX_CLOCK_SECONDS:
-        return Finding("ok", "clocks", "this host's clock agrees with the registry's")
-    way = "ahead of" if offset > 0 else "behind"
-    return Finding(
-        "warning", "clocks", f"the registry's clock is {abs(offset):.0f} s {way} this host's"
-    )
+def _clock(offset: float, whose: str, others: str) -> Iterable[Finding]:
+    """Yield that a clock is ahead of another one, or behind it."""
+    if abs(offset) > MAX_CLOCK_SECONDS:
+        way = "ahead of" if offset > 0 else "behind"
+        text = f"{whose} clock is {abs(offset):.0f} s {way} {others}"
+        yield Finding("warning", "clocks", text)
 
 
 def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[Finding]:
@@ -151,7 +139,7 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
         return
     program = session.rollcall
     more = f"{program} nodes --stale" if len(nodes) > NAMES_SHOWN else ""
-    text = f"{len(nodes)} stale: {first_names(node.hostname for node in nodes)}"
+    text = f"{len(nodes)} stale: {some([node.hostname for node in nodes])}"
     after = limit(status.stale_after_seconds)
     yield Finding("error", "heartbeats", f"{text}; {after}; {gone(program, 'HOST')}", more)
     rejected = {each.hostname for each in status.refused}
@@ -178,13 +166,13 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
     agents = [node for node in nodes if "agent.version" in node.kv]
     away = [node.hostname for node in agents if node.kv.get("docker.state") != "running"]
     if away:
-        text = f"{counted(len(away), 'host')} without an engine: {first_names(away)}"
+        text = f"{counted(len(away), 'host')} without an engine: {some(away)}"
         yield Finding("error", "engines", text)
     else:
         yield Finding("ok", "engines", f"all engines run, on {counted(len(agents), 'host')}")
     versions = Counter(node.kv["agent.version"] for node in agents)
     if len(versions) > 1:
-        each = first_names(f"{name} on {count}" for name, count in versions.most_common())
+        each = some([f"{name} on {count}" for name, count in versions.most_common()])
         yield Finding("warning", "versions", f"agents of several versions: {each}")
     else:
         yield Finding(
@@ -227,7 +215,7 @@ def _denied(denied: Denied) -> Iterable[Finding]:
         text = f"`nodes.denied` has {patterns}, and none of these hosts reports"
         yield Finding("ok", "denied", text)
     if denied.differs_from:
-        others = first_names(denied.differs_from)
+        others = some(denied.differs_from)
         text = f"registries that share the store have another list `nodes.denied`: {others}"
         yield Finding("error", "denied", text)
 
@@ -238,7 +226,7 @@ def _expected(session: Session, expected: Expected) -> Iterable[Finding]:
         text = f"the list of expected hosts cannot be used: {expected.problem}"
         yield Finding("error", "expected", text)
     if expected.differs_from:
-        others = first_names(expected.differs_from)
+        others = some(expected.differs_from)
         text = f"registries that share the store have another list `nodes.expected`: {others}"
         yield Finding("error", "expected", text)
     if expected.roll_call is not None:
@@ -285,72 +273,50 @@ def _own_certificate(session: Session, left: float) -> Finding:
     return Finding(level, "certificates", f"your own certificate {ends}", following)
 
 
-class Share(NamedTuple):
-    """What the registry said of some nodes: the nodes explained, and errors by hostname."""
-
-    explained: list[ExplainedNode]
-    failed: dict[str, RegistryError]
-
-
 async def target_findings(session: Session, nodes: Sequence[Node]) -> list[Finding]:
     """Return what the registry left out, or sanitized, of the hosts' labels for Prometheus.
 
-    That is, too, which labels look like a misspelt directive.
+    That is, too, which labels look like a misspelt directive. Nodes that have gone meanwhile are
+    passed over.
     """
     names = [
         node.hostname
         for node in nodes
         if any(label.startswith("prometheus:") or misspelt(label) for label in node.labels)
     ]
+    explained: list[ExplainedNode] = []
+    failed: dict[str, RegistryError] = {}
+
+    async def explain(names: Sequence[str]) -> None:
+        async with session.registry() as registry:
+            for index, name in enumerate(names):
+                try:
+                    explained.append(await registry.explain(name))
+                except NotFound:
+                    continue
+                except (Unreachable, TooSlow) as error:
+                    failed.update(dict.fromkeys(names[index:], error))
+                    break
+                except RegistryError as error:
+                    failed[name] = error
+
     parts = (names[start::CONNECTIONS] for start in range(min(CONNECTIONS, len(names))))
-    shares = await asyncio.gather(*(_explained(session, part) for part in parts))
+    await asyncio.gather(*map(explain, parts))
     findings = [
         Finding("warning", "targets", f"{node.hostname}, service {service.service}: {each.why}")
-        for share in shares
-        for node in share.explained
+        for node in explained
         for service in node.services
         for each in service.left_out
     ]
     findings += [
         Finding("warning", "labels", f"{node.hostname}, label {each.label}: {each.why}")
-        for share in shares
-        for node in share.explained
+        for node in explained
         for each in node.warnings
     ]
-    failed = {name: error for share in shares for name, error in share.failed.items()}
     if failed:
-        text = f"{len(failed)} nodes could not be looked at: {first_names(sorted(failed))}"
+        text = f"{len(failed)} nodes could not be looked at: {some(sorted(failed))}"
         findings.append(Finding("error", "targets", f"{text}: {next(iter(failed.values()))}"))
     return findings or [Finding("ok", "targets", "all labels for Prometheus are used as given")]
-
-
-async def _explained(session: Session, names: Sequence[str]) -> Share:
-    """Ask about nodes one after the other; those that have gone meanwhile are passed over."""
-    explained: list[ExplainedNode] = []
-    failed: dict[str, RegistryError] = {}
-    async with session.registry() as registry:
-        for index, name in enumerate(names):
-            try:
-                explained.append(await registry.explain(name))
-            except NotFound:
-                continue
-            except (Unreachable, TooSlow) as error:
-                failed.update(dict.fromkeys(names[index:], error))
-                break
-            except RegistryError as error:
-                failed[name] = error
-    return Share(explained, failed)
-
-
-class Examined(NamedTuple):
-    """What an agent shows that answers: its clock, its apps, and how long its certificate is good.
-
-    In place of the apps, there may be the reason why they could not be read.
-    """
-
-    clock_offset: float | None
-    apps: list[Record] | AgentError
-    days_left: float | None
 
 
 async def agent_findings(
@@ -358,67 +324,64 @@ async def agent_findings(
 ) -> list[Finding]:
     """Ask each agent that a node names; look at its clock, certificate and apps.
 
-    That the agent of a ``silent`` host does not answer is no finding of its own. WrongUsage, as
-    for ``ask_all``.
+    That the agent of a ``silent`` host does not answer is no finding of its own, and what such a
+    host reported is of the past. WrongUsage, as for ``ask_all``.
     """
     named = [node for node in nodes if AGENT_URL in node.kv]
 
-    async def ask(node: Node) -> Examined:
-        address = agent_address(node, session.context)
-        async with session.agent(node) as agent:
-            try:
-                await agent.health()
-            except AgentRefused as error:
-                # An agent answers so without its engine, too.
-                if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                    raise
-            offset = agent.clock_offset_seconds
-            apps = await _apps(agent)
-        if address.scheme != "https":
-            return Examined(offset, apps, None)
-        return Examined(
-            offset,
-            apps,
-            await days_left(
-                str(address),
-                session.context,
-                server_hostname=node.hostname,
-                seconds=session.timeout_seconds,
-            ),
-        )
+    def ask(node: Node) -> Awaitable[list[Finding]]:
+        is_silent = node.hostname in silent
+        return _of_agent(session, node, is_silent=is_silent, registry_offset=registry_offset)
 
     outcomes = await ask_all(named, ask)
     failed = [each for each in outcomes if each.error is not None]
     text = f"{len(named) - len(failed)} of {len(named)} agents answer"
-    reached = Finding(_level(len(failed), len(named)), "agents", text)
-    found = [
+    found = [Finding(_level(len(failed), len(named)), "agents", text)]
+    found += [
         Finding("error", "agents", f"{each.node.hostname}: {each.error}")
         for each in failed
         if each.node.hostname not in silent
     ]
     for each in outcomes:
-        is_silent = each.node.hostname in silent
-        found += _of_host(session, each, registry_offset, is_silent=is_silent)
+        found += each.value or []
+    answered = {each.node.hostname for each in outcomes if each.error is None}
     for node in nodes:
-        if AGENT_URL not in node.kv and node.hostname not in silent:
+        if node.hostname not in answered and node.hostname not in silent:
             found += _reported_sick(node)
-    return [reached, *found, *_without_agent(nodes)]
+    return [*found, *_without_agent(nodes)]
 
 
-def _of_host(
-    session: Session, outcome: HostAnswer[Examined], registry_offset: float, *, is_silent: bool
-) -> Iterable[Finding]:
-    """Yield what an agent shows, or in its place what the host reported itself."""
-    node, examined = outcome.node, outcome.value
-    is_unseen = examined is None or isinstance(examined.apps, AgentError)
-    if is_unseen and not is_silent:  # what a silent host reported is of the past
-        yield from _reported_sick(node)
-    if examined is None:
-        return
-    yield from _examined_agent(node.hostname, examined, registry_offset)
+async def _of_agent(
+    session: Session, node: Node, *, is_silent: bool, registry_offset: float
+) -> list[Finding]:
+    """Ask an agent; AgentError, CommandError."""
+    address = agent_address(node, session.context)
+    async with session.agent(node) as agent:
+        try:
+            await agent.health()
+        except AgentRefused as error:
+            # An agent answers so without its engine, too.
+            if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+        offset = agent.clock_offset_seconds
+        apps = await _apps(agent)
+    found = [*_reported_sick(node)] if isinstance(apps, AgentError) and not is_silent else []
+    if offset is not None:
+        found += _clock(offset - registry_offset, f"{node.hostname}'s", "the registry's")
+    if address.scheme == "https":
+        left = await days_left(
+            str(address),
+            session.context,
+            server_hostname=node.hostname,
+            seconds=session.timeout_seconds,
+        )
+        if left < MIN_CERTIFICATE_DAYS:
+            text = f"{node.hostname}'s ends in {left:.0f} days"
+            found.append(Finding(level_of(left), "certificates", text))
     # A finding about engines names the host already, unless it is stale.
-    if is_silent or not _is_of_engine(node, examined.apps):
-        yield from _sick_apps(session, node.hostname, examined.apps)
+    if is_silent or not _is_of_engine(node, apps):
+        found += _sick_apps(session, node.hostname, apps)
+    return found
 
 
 def _is_of_engine(node: Node, apps: list[Record] | AgentError) -> bool:
@@ -439,7 +402,7 @@ def _without_agent(nodes: Sequence[Node]) -> Iterable[Finding]:
     names = [node.hostname for node in nodes if AGENT_URL not in node.kv]
     if names:
         verb = "reports" if len(names) == 1 else "report"
-        text = f"{counted(len(names), 'host')} {verb} no agent: {first_names(names)}"
+        text = f"{counted(len(names), 'host')} {verb} no agent: {some(names)}"
         yield Finding("ok", "agents", text)
 
 
@@ -485,16 +448,3 @@ def _sickness(app: Record) -> str | None:
     if app["state"] in DOWN:
         return str(app["state"])
     return "unhealthy" if app["healthy"] is False else None
-
-
-def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:
-    """Yield what is wrong with the clock and the certificate of an agent that answers."""
-    if examined.clock_offset is not None:
-        ahead = examined.clock_offset - registry_offset
-        if abs(ahead) > MAX_CLOCK_SECONDS:
-            way = "ahead of" if ahead > 0 else "behind"
-            text = f"{hostname}'s clock is {abs(ahead):.0f} s {way} the registry's"
-            yield Finding("warning", "clocks", text)
-    left = examined.days_left
-    if left is not None and left < MIN_CERTIFICATE_DAYS:
-        yield Finding(level_of(left), "certificates", f"{hostname}'s ends in {left:.0f} days")

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from getpass import getpass
 from pathlib import Path
 from tempfile import mkstemp
@@ -16,10 +15,10 @@ from typing import Any
 import click
 import msgspec
 
+from cli.command import FILE, command, host_argument, together
 from cli.errors import WrongUsage
 from cli.files import absolute
-from cli.options import FILE, host_argument, together
-from cli.output.program import typed
+from cli.output.text import typed
 from cli.reach.advice import (
     Attempt,
     check_key_file,
@@ -27,11 +26,19 @@ from cli.reach.advice import (
     check_url,
     failed_login,
 )
-from cli.reach.contexts import AGENT_KEYS, HOSTNAME, Context, Contexts, agent_keys_fault
-from cli.reach.keys import VARIABLE, checked_key, derived_agent_key, key_source
+from cli.reach.contexts import (
+    AGENT_KEYS,
+    HOSTNAME,
+    VARIABLE,
+    Context,
+    Contexts,
+    agent_keys_fault,
+    checked_key,
+    derived_agent_key,
+    key_source,
+)
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_KEY_STEP, OTHERWISE, check_agent_key, is_local
-from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
 from clients.errors import RegistryError
 from clients.message import HostnameInvalid, normalise_hostname
@@ -88,13 +95,14 @@ access_options = together(
 )
 
 
-@click.command(cls=HelpfulCommand)
-@click.argument("url", metavar="URL", help="The registry, such as https://registry:7655.")
-@click.option("--name", default="default", show_default=True, help="The name of the context.")
-@access_options
-@click.pass_context
+@command(
+    click.argument("url", metavar="URL", help="The registry, such as https://registry:7655."),
+    click.option("--name", default="default", show_default=True, help="The name of the context."),
+    access_options,
+    prints=False,
+)
 def login(
-    ctx: click.Context, /, *, url: str, name: str, allow_plain: tuple[str, ...], **access: Any
+    session: Session, *, url: str, name: str, allow_plain: tuple[str, ...], **access: Any
 ) -> None:
     """Ask the registry at URL from now on, and remember where its key is.
 
@@ -111,7 +119,6 @@ def login(
         rollcall login http://127.0.0.1:7655 --key-file var/ops.key --agent-key same
 
     """
-    session = session_of(ctx)
     if NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     given = _access_fields(access)
@@ -119,9 +126,9 @@ def login(
     try:
         context = Context(registry=url.rstrip("/"), **given, allow_plain=list(allow_plain))
     except ValueError as error:
-        again = _typed_again(ctx, allow_plain=["ADDRESS"])
+        again = _typed_again(allow_plain=["ADDRESS"])
         raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
-    attempt = _attempt(ctx, session, context)
+    attempt = _attempt(session, context)
     if context.key_file is not None:
         check_key_file(attempt, session.environment)
     _check_agents_of(attempt)
@@ -227,8 +234,9 @@ def _typed_key(folder: Path, name: str) -> Path:
     return Path(path)
 
 
-def _typed_again(ctx: click.Context, **options: object) -> str:
+def _typed_again(**options: object) -> str:
     """Return the command as it was typed, with other values of some options, and no password."""
+    ctx = click.get_current_context()
     given = {**ctx.params, **options}
     words = ["rollcall login", shlex.quote(LOGIN_IN_URL.sub(r"\1", str(given["url"])))]
     for option in ctx.command.params:
@@ -240,13 +248,12 @@ def _typed_again(ctx: click.Context, **options: object) -> str:
     return " ".join(words)
 
 
-def _attempt(ctx: click.Context, session: Session, context: Context) -> Attempt:
-    retry = partial(_typed_again, ctx)
+def _attempt(session: Session, context: Context) -> Attempt:
     if session.environment.get(VARIABLE):
         other_key = f"unset {VARIABLE}, or set it to a key of this registry"
     else:
-        other_key = retry(key_file="FILE", key_command=None)
-    return Attempt(context, retry, other_key, key_source(context, session.environment))
+        other_key = _typed_again(key_file="FILE", key_command=None)
+    return Attempt(context, _typed_again, other_key, key_source(context, session.environment))
 
 
 async def _ask_once(session: Session, attempt: Attempt) -> None:
@@ -260,11 +267,8 @@ async def _ask_once(session: Session, attempt: Attempt) -> None:
             raise failed from error
 
 
-@click.command("agent-key", cls=HelpfulCommand)
-@host_argument
-@agent_secret_option
-@click.pass_context
-def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | None) -> None:
+@command(host_argument, agent_secret_option, name="agent-key", prints=False)
+def agent_key(session: Session, *, hostname: str, agent_secret_file: Path | None) -> None:
     """Print the key that is derived for the agent of a host, and is good for that agent alone.
 
     HOST is the hostname in the registry. The agent gets the key as one of its `keys`. The secret is
@@ -274,7 +278,6 @@ def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | No
         rollcall agent-key web-1.example.com --agent-secret-file secret > web-1.key
 
     """
-    session = session_of(ctx)
     file = agent_secret_file or session.context.agent_secret_file
     if file is None:
         raise WrongUsage(
@@ -288,11 +291,9 @@ def agent_key(ctx: click.Context, *, hostname: str, agent_secret_file: Path | No
     session.output.lines([key])
 
 
-@click.command("list", cls=FormCommand)
-@click.pass_context
-def show_contexts(ctx: click.Context) -> None:
+@command(name="list")
+def show_contexts(session: Session) -> None:
     """List the contexts."""
-    session = session_of(ctx)
     contexts = session.file.load()
     items = [
         {"name": name, "current": name == contexts.current, **msgspec.to_builtins(context)}
@@ -322,35 +323,33 @@ def show_contexts(ctx: click.Context) -> None:
     )
 
 
-@click.command("use", cls=HelpfulCommand)
-@name_argument
-@click.pass_context
-def use_context(ctx: click.Context, *, name: str) -> None:
+@command(name_argument, name="use", prints=False)
+def use_context(session: Session, *, name: str) -> None:
     """Use a context from now on."""
-    session = session_of(ctx)
     session.file.chosen(name)
     session.file.save(Contexts(current=name, contexts=session.file.load().contexts))
 
 
-@click.command("set", cls=HelpfulCommand)
-@click.argument(
-    "name",
-    required=False,
-    metavar="[NAME]",
-    help="The context.",
-    shell_complete=completed("contexts"),
+@command(
+    click.argument(
+        "name",
+        required=False,
+        metavar="[NAME]",
+        help="The context.",
+        shell_complete=completed("contexts"),
+    ),
+    access_options,
+    click.option(
+        "--forbid-plain",
+        multiple=True,
+        metavar="ADDRESS[/PREFIX]",
+        help="Take back what was allowed; the key goes there over TLS alone.",
+    ),
+    name="set",
+    prints=False,
 )
-@access_options
-@click.option(
-    "--forbid-plain",
-    multiple=True,
-    metavar="ADDRESS[/PREFIX]",
-    help="Take back what was allowed; the key goes there over TLS alone.",
-)
-@click.pass_context
 def set_context(
-    ctx: click.Context,
-    /,
+    session: Session,
     *,
     name: str | None,
     allow_plain: tuple[str, ...],
@@ -367,7 +366,6 @@ def set_context(
         rollcall context set --allow-plain 10.0.0.0/24
 
     """
-    session = session_of(ctx)
     given = _access_fields(access)
     for each in FILES:
         _require_file(each, given[each])
@@ -410,12 +408,9 @@ def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) 
         raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
 
 
-@click.command("remove", cls=HelpfulCommand)
-@name_argument
-@click.pass_context
-def remove_context(ctx: click.Context, *, name: str) -> None:
+@command(name_argument, name="remove", prints=False)
+def remove_context(session: Session, *, name: str) -> None:
     """Remove a context; its key file stays where it is."""
-    session = session_of(ctx)
     session.file.chosen(name)
     contexts = session.file.load()
     left = {each: context for each, context in contexts.contexts.items() if each != name}

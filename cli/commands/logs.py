@@ -1,7 +1,10 @@
-"""`logs`: what an app writes on all of its hosts."""
+"""`logs`: what an app writes on all of its hosts, from the place up to which it was read."""
 
 import asyncio
 import json
+import re
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -9,13 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from cli.command import choice_options, command, log_options
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
-from cli.options import filter_options, log_options
 from cli.output.output import Format
+from cli.output.text import duration_seconds
 from cli.reach.choice import MAX_AT_ONCE, HostChoice, ask_all, selected_agents
-from cli.reach.logs import LogPlace, log_lines, time_and_line
 from cli.reach.session import Session
-from cli.run import FormCommand, session_of
 from cli.table import completed
 from clients.errors import AgentError, AgentRefused
 from clients.message import Node
@@ -23,6 +25,12 @@ from clients.message import Node
 if TYPE_CHECKING:
     from clients.agent import AgentClient
 
+# A longer line is taken as several.
+MAX_LINE_BYTES = 1024 * 1024
+# The engine writes a longer line in pieces, each with its time where times are asked for.
+PIECE_BYTES = 16 * 1024
+TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}Z ")
+SECOND_CHARS = len("2026-01-31T12:00:00")
 MAX_FOLLOWED = 100
 MAX_TRIES = 3
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
@@ -39,24 +47,104 @@ GOES_ON = frozenset(
 )
 
 
-@click.command(cls=FormCommand)
-@click.argument("name", metavar="NAME", help="The app.", shell_complete=completed("app_names"))
-@click.argument(
-    "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=completed("hosts")
+async def log_lines(
+    agent: "AgentClient",
+    name: str,
+    *,
+    tail: str,
+    since: str | None,
+    follow: bool,
+    timestamps: bool = False,
+) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of an app's log as they arrive; AgentError.
+
+    ``since`` is a time, or a duration such as `10m`, which is counted by the clock of the host.
+    """
+    seconds = duration_seconds(since)
+    if seconds is not None:
+        await agent.app(name)
+        now = time.time() + (agent.clock_offset_seconds or 0)
+        since = f"{now - seconds:.0f}"
+    pending = b""
+    async with agent.logs(
+        name, tail=tail, since=since, follow=follow, timestamps=timestamps
+    ) as pieces:
+        yield []  # it has begun
+        async for piece in pieces:
+            *lines, pending = (pending + piece).split(b"\n")
+            if len(pending) > MAX_LINE_BYTES:
+                lines, pending = [*lines, pending], b""
+            yield lines
+    if pending:
+        yield [pending]
+
+
+def time_and_line(line: bytes) -> tuple[str, str]:
+    """Return the time of a line that begins with it, and the line as it was written."""
+    found = TIME.match(line)
+    if found is None:
+        return "", line.decode("utf-8", "replace")
+    text, place = line[found.end() :], PIECE_BYTES
+    while again := TIME.match(text, place):
+        text = text[:place] + text[again.end() :]
+        place += PIECE_BYTES
+    return found[0].decode().rstrip(), text.decode("utf-8", "replace")
+
+
+class LogPlace:
+    """The place up to which a log was read, from which it is read on after a break.
+
+    The engine knows times to seconds here: what it sends again of the last second is skipped, and
+    what stands before the first line that was read.
+    """
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._second = b""
+        self._seen = Counter[bytes]()
+        self._again = Counter[bytes]()
+
+    @property
+    def since(self) -> str | None:
+        """Return the time from which to ask now; None if no line was read."""
+        return f"{self._second.decode()}Z" if self._second else None
+
+    def resume(self) -> None:
+        """Expect what was read of the last second once more."""
+        self._again = self._seen.copy()
+
+    def is_new(self, line: bytes) -> bool:
+        """Note a line that begins with its time; return whether it was not read before."""
+        if self._again[line]:
+            self._again[line] -= 1
+            return False
+        found = TIME.match(line)
+        written = found[0] if found else self._first
+        if written < self._first:
+            return False
+        self._first = self._first or written
+        second = written[:SECOND_CHARS]
+        if second > self._second:
+            self._second = second
+            self._seen.clear()
+        self._seen[line] += 1
+        return True
+
+
+@command(
+    click.argument("name", metavar="NAME", help="The app.", shell_complete=completed("app_names")),
+    choice_options,
+    log_options(tail="20"),
 )
-@filter_options
-@log_options(tail="20")
-@click.pass_context
 def logs(
-    ctx: click.Context,
-    /,
+    session: Session,
     *,
     name: str,
     follow: bool,
     tail: str,
     since: str | None,
     timestamps: bool,
-    **chosen: tuple[str, ...],
+    choice: HostChoice,
 ) -> int:
     """Print the log of an app on all hosts that have it, or on some of them.
 
@@ -72,7 +160,6 @@ def logs(
         rollcall logs shop --label service:web --follow
 
     """
-    session, choice = session_of(ctx), HostChoice(**chosen)
     if not choice.hosts:
         choice = replace(choice, labels=[*choice.labels, f"app:{name}"])
     log = FleetLog(session, name, Window(tail, since, follow, timestamps))

@@ -3,21 +3,19 @@
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
 
+from cli.command import choice_options, command, host_argument, yes_option
 from cli.errors import DONE, FAILED, WrongUsage
-from cli.options import filter_options, host_argument, hosts_argument, yes_option
+from cli.output.health import causes, gone, limit, moment, silence, steps
 from cli.output.output import Format, confirm
-from cli.output.program import typed
-from cli.output.staleness import causes, gone, limit, moment, silence, steps
-from cli.output.text import age, counted, first_line
-from cli.reach.choice import HostChoice, found_nothing, pairs, selected
+from cli.output.text import age, counted, first_line, typed
+from cli.reach.choice import HostChoice, filters_of, found_nothing, selected
 from cli.reach.names import LabelUnknown, require_labels
 from cli.reach.session import Session
-from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
 from clients.errors import HostnameTaken, NotFound
 from clients.message import Node
@@ -30,12 +28,11 @@ MISSED_FIRST = ("absent", "stale", "away", "unexpected")
 AGAIN = "an agent that runs registers it again"
 
 
-@click.command(cls=FormCommand)
-@hosts_argument
-@filter_options
-@click.option("--stale/--fresh", default=None, help="Only nodes that are stale, or are not.")
-@click.pass_context
-def nodes(ctx: click.Context, /, *, stale: bool | None, **chosen: tuple[str, ...]) -> None:
+@command(
+    choice_options,
+    click.option("--stale/--fresh", default=None, help="Only nodes that are stale, or are not."),
+)
+def nodes(session: Session, *, stale: bool | None, choice: HostChoice) -> None:
     """List the nodes: all hosts that the registry has heard of, or some of them.
 
     Examples:
@@ -46,15 +43,14 @@ def nodes(ctx: click.Context, /, *, stale: bool | None, **chosen: tuple[str, ...
         rollcall nodes --label service:web -o wide
 
     """
-    session = session_of(ctx)
-    choice = HostChoice(**chosen)
     try:
-        found = asyncio.run(_listed(session, choice, stale=stale))
+        found, silent, status = asyncio.run(_listed(session, choice, stale=stale))
     except LabelUnknown as error:
         found_nothing(session, error, named=choice.hosts)
         return
+    states = {False: "fresh", True: "stale"}
     session.output.items(
-        found.items(),
+        [{**msgspec.to_builtins(each), "state": states[each.hostname in silent]} for each in found],
         columns={
             "hostname": "HOST",
             "state": "STATE",
@@ -72,49 +68,23 @@ def nodes(ctx: click.Context, /, *, stale: bool | None, **chosen: tuple[str, ...
         },
         name="hostname",
         empty="none of these nodes is stale" if stale else NO_NODE,
+        row=lambda item: _row(item, now=0 if status is None else status.now),
     )
-    if found.nodes:
-        silent = f", {len(found.stale)} stale" if found.stale else ""
-        session.output.count(counted(len(found.nodes), "node") + silent)
-    if stale and found.nodes and found.status is not None:
-        first = found.nodes[0]
-        told = [
-            limit(found.status.stale_after_seconds),
-            f"likely, of {first.hostname}: {causes(first.kv)}",
-        ]
-        session.output.note("; ".join(told))
+    if not found:
+        return
+    session.output.count(counted(len(found), "node") + (f", {len(silent)} stale" if silent else ""))
+    if stale and status is not None:
+        first = found[0]
+        likely = f"likely, of {first.hostname}: {causes(first.kv)}"
+        session.output.note(f"{limit(status.stale_after_seconds)}; {likely}")
         session.output.next_steps(typed(f"{session.rollcall} node", first.hostname))
 
 
-class Listed(NamedTuple):
-    """The nodes that were found, the names of those that are stale, and for people the status."""
-
-    nodes: list[AddressedNode]
-    stale: frozenset[str] = frozenset()
-    status: Status | None = None
-
-    def items(self) -> list[dict[str, Any]]:
-        """Return the nodes as rows, or as the API has them."""
-        states = {False: "fresh", True: "stale"}
-        items = [
-            {**msgspec.to_builtins(each), "state": states[each.hostname in self.stale]}
-            for each in self.nodes
-        ]
-        if self.status is None:
-            return items
-        now = self.status.now
-        return [
-            _row(each, state=item["state"], now=now)
-            for each, item in zip(self.nodes, items, strict=True)
-        ]
-
-
-async def _listed(session: Session, choice: HostChoice, *, stale: bool | None) -> Listed:
-    filters: dict[str, Any] = {
-        "labels": choice.labels,
-        "prefixes": choice.prefixes,
-        "kv": pairs(choice.kv),
-    }
+async def _listed(
+    session: Session, choice: HostChoice, *, stale: bool | None
+) -> tuple[list[AddressedNode], frozenset[str], Status | None]:
+    """Return the nodes, the names of those that are stale, and for people the status."""
+    filters = filters_of(choice)
     named = await selected(session, choice, address=True) if choice.hosts else None
     async with session.registry() as registry:
         found = named or await registry.nodes(**filters, stale=stale, address=True)
@@ -122,26 +92,23 @@ async def _listed(session: Session, choice: HostChoice, *, stale: bool | None) -
             await require_labels(registry, choice.labels)
         is_table = session.output.is_for_people
         if session.output.form is Format.NAME and stale is None:
-            return Listed(found)
+            return found, frozenset(), None
         of_stale = found if stale else []
         if stale is None or named:
             of_stale = await registry.nodes(**filters, stale=True)
         silent = frozenset(each.hostname for each in of_stale) & {each.hostname for each in found}
         if stale is not None:
             found = [each for each in found if (each.hostname in silent) == stale]
-        return Listed(found, silent, await registry.status() if is_table else None)
+        return found, silent, await registry.status() if is_table else None
 
 
-def _row(node: AddressedNode, *, state: str, now: float) -> dict[str, Any]:
-    kv = node.kv
+def _row(item: Mapping[str, Any], *, now: float) -> dict[str, Any]:
+    kv, seen = item["kv"], item["last_update"]
     return {
-        "hostname": node.hostname,
-        "state": state,
-        "age": age(now - node.last_update),
-        "since": moment(node.last_update) if state == "stale" else None,
+        **item,
+        "age": age(now - seen),
+        "since": moment(seen) if item["state"] == "stale" else None,
         "apps": _apps(kv),
-        "labels": node.labels,
-        "address": node.address,
         "agent": kv.get("agent.url"),
         "version": kv.get("agent.version"),
         "docker": kv.get("docker.version") or kv.get("docker.state"),
@@ -162,17 +129,14 @@ def _apps(kv: Mapping[str, str]) -> str | None:
     return f"{running}/{total} ({told})" if told else f"{running}/{total}"
 
 
-@click.command(cls=FormCommand)
-@host_argument
-@click.pass_context
-def node(ctx: click.Context, *, hostname: str) -> None:
+@command(host_argument)
+def node(session: Session, *, hostname: str) -> None:
     """Show what a host says, since when, and which targets come from it, and why others do not.
 
     Examples:
         rollcall node web-1
 
     """
-    session = session_of(ctx)
     found, explained, status = asyncio.run(_explained(session, hostname))
     out = session.output
     if not out.is_for_people:
@@ -229,18 +193,21 @@ async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNo
         return found, explained, await registry.status() if explained.stale else None
 
 
-@click.command(cls=HelpfulCommand)
-@click.argument(
-    "hosts",
-    nargs=-1,
-    metavar="[HOST...]",
-    help="Hosts by name.",
-    shell_complete=completed("hosts"),
+@command(
+    click.argument(
+        "hosts",
+        nargs=-1,
+        metavar="[HOST...]",
+        help="Hosts by name.",
+        shell_complete=completed("hosts"),
+    ),
+    click.option(
+        "--held", is_flag=True, help="All hosts that are due, and held since they are many."
+    ),
+    yes_option,
+    prints=False,
 )
-@click.option("--held", is_flag=True, help="All hosts that are due, and held since they are many.")
-@yes_option
-@click.pass_context
-def forget(ctx: click.Context, *, hosts: tuple[str, ...], held: bool, yes: bool) -> None:
+def forget(session: Session, *, hosts: tuple[str, ...], held: bool, yes: bool) -> None:
     """Take hosts that are gone for good out of the registry, and their targets with them.
 
     The key needs `write`. If the registry does not know one of the hosts, it forgets none. Nothing
@@ -256,7 +223,6 @@ def forget(ctx: click.Context, *, hosts: tuple[str, ...], held: bool, yes: bool)
         rollcall forget --held
 
     """
-    session = session_of(ctx)
     if held == bool(hosts):
         raise WrongUsage("name hosts, or add --held for all that the registry holds")
     if held:
@@ -266,7 +232,11 @@ def forget(ctx: click.Context, *, hosts: tuple[str, ...], held: bool, yes: bool)
 
 
 def _forget_held(session: Session, *, yes: bool) -> None:
-    nodes, now = asyncio.run(_held(session))
+    async def held() -> tuple[Sequence[Node], int]:
+        async with session.registry() as registry:
+            return await registry.nodes(held=True), (await registry.status()).now
+
+    nodes, now = asyncio.run(held())
     if not nodes:
         session.output.note("no node is held")
         return
@@ -277,11 +247,6 @@ def _forget_held(session: Session, *, yes: bool) -> None:
     for name in kept:
         session.output.note(f"{name} reports again, so it is kept")
     session.output.note(f"{counted(len(nodes) - len(kept), 'host')} forgotten; {AGAIN}")
-
-
-async def _held(session: Session) -> tuple[Sequence[Node], int]:
-    async with session.registry() as registry:
-        return await registry.nodes(held=True), (await registry.status()).now
 
 
 async def _forgotten_if_stale(session: Session, nodes: Sequence[Node]) -> list[str]:
@@ -327,9 +292,8 @@ async def _forget(session: Session, found: Sequence[ExplainedNode]) -> None:
             session.output.note(f"{name} is forgotten; {AGAIN}{step}")
 
 
-@click.command("roll-call", cls=FormCommand)
-@click.pass_context
-def roll_call(ctx: click.Context) -> int:
+@command(name="roll-call")
+def roll_call(session: Session) -> int:
     """Call the roll: which of the hosts in `nodes.expected` are missing, and which are unexpected.
 
     Hosts that are stale were silent for less than `nodes.expire_after_seconds`; those that are
@@ -342,8 +306,13 @@ def roll_call(ctx: click.Context) -> int:
         rollcall roll-call
 
     """
-    session = session_of(ctx)
-    found = asyncio.run(_called(session))
+    try:
+        found = asyncio.run(session.ask(lambda registry: registry.roll_call()))
+    except NotFound as error:
+        raise WrongUsage(
+            "the registry expects no hosts",
+            hint="name a file of hostnames as `nodes.expected` in registry.yml",
+        ) from error
     output = session.output
     items = [item for state in MISSED_FIRST for item in _called_items(found, state)]
     if output.form in (Format.JSON, Format.YAML):
@@ -365,17 +334,6 @@ def roll_call(ctx: click.Context) -> int:
         if missing:
             output.next_steps(typed(f"{session.rollcall} why", missing[0].hostname))
     return FAILED if found.absent or found.stale else DONE
-
-
-async def _called(session: Session) -> RollCall:
-    async with session.registry() as registry:
-        try:
-            return await registry.roll_call()
-        except NotFound as error:
-            raise WrongUsage(
-                "the registry expects no hosts",
-                hint="name a file of hostnames as `nodes.expected` in registry.yml",
-            ) from error
 
 
 def _called_items(found: RollCall, state: str) -> Iterator[Mapping[str, Any]]:

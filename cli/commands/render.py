@@ -8,14 +8,13 @@ from random import SystemRandom
 
 import click
 
+from cli.command import FILE, command, filter_options
 from cli.errors import WrongUsage
-from cli.options import FILE, filter_options
-from cli.reach.choice import pairs
-from cli.reach.keys import VARIABLE
+from cli.reach.choice import HostChoice, filters_of
+from cli.reach.contexts import VARIABLE
 from cli.reach.session import Session
 from cli.render.file import OutputFile, RenderedFile, command_line, run_command
 from cli.render.follower import Follower
-from cli.run import HelpfulCommand, session_of
 from clients.errors import RegistryError
 from clients.models import ADDRESS, Query, filter_parameters
 from runtime.pauses import Backoff
@@ -23,33 +22,32 @@ from runtime.pauses import Backoff
 MAX_PAUSE_SECONDS = 60.0
 
 
-@click.command(cls=HelpfulCommand)
-@click.argument("template", type=FILE, metavar="TEMPLATE", help="A template of Jinja2.")
-@click.argument("out", type=FILE, metavar="OUT", help="The file to write.")
-@filter_options
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C, and write each change.")
-@click.option(
-    "--on-change",
-    metavar="COMMAND",
-    help="Run this after the file was changed, again until it ends with 0.",
+@command(
+    click.argument("template", type=FILE, metavar="TEMPLATE", help="A template of Jinja2."),
+    click.argument("out", type=FILE, metavar="OUT", help="The file to write."),
+    filter_options,
+    click.option("--watch", is_flag=True, help="Go on until Ctrl-C, and write each change."),
+    click.option(
+        "--on-change",
+        metavar="COMMAND",
+        help="Run this after the file was changed, again until it ends with 0.",
+    ),
+    click.option("--shell", is_flag=True, help="Run the command by a shell, not as words."),
+    click.option(
+        "--min-nodes",
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="Write nothing if fewer nodes are left.",
+    ),
+    prints=False,
 )
-@click.option("--shell", is_flag=True, help="Run the command by a shell, not as words.")
-@click.option(
-    "--min-nodes",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Write nothing if fewer nodes are left.",
-)
-@click.pass_context
 def render(
-    ctx: click.Context,
+    session: Session,
     *,
     template: Path,
     out: Path,
-    labels: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    kv: tuple[str, ...],
+    choice: HostChoice,
     watch: bool,
     on_change: str | None,
     shell: bool,
@@ -68,7 +66,6 @@ def render(
     """
     from cli.render.template import NodeTemplate
 
-    session = session_of(ctx)
     say = Notes(session.output.note)
     file = RenderedFile(
         NodeTemplate(template).render,
@@ -77,7 +74,7 @@ def render(
         min_nodes=min_nodes,
         say=say,
     )
-    filters = filter_parameters(labels, prefixes, pairs(kv))
+    filters = filter_parameters(**filters_of(choice))
     asyncio.run(_render(session, file, filters, say, watch=watch))
 
 

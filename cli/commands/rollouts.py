@@ -2,38 +2,36 @@
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import fields as fields_of
+from functools import partial
 from typing import Any
 
 import click
 
 from cli.changes.fields import read_fields
-from cli.errors import WrongUsage
-from cli.options import (
+from cli.command import (
     FILE,
+    Declare,
+    choice_options,
+    command,
     env_option,
-    filter_options,
-    hosts_argument,
-    label_option,
+    label_choice_options,
     together,
     unset_env_option,
 )
+from cli.errors import WrongUsage
 from cli.output.text import Whole, age
 from cli.reach.choice import HostChoice
 from cli.reach.contexts import state_folder
 from cli.reach.names import APP_NAME
 from cli.reach.session import Session
 from cli.rollout.execution import How, carry_out
-from cli.rollout.model import Action, RolloutChange
 from cli.rollout.report import keeping, resuming
-from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts
-from cli.run import FormCommand, session_of
-from cli.table import completed
+from cli.rollout.rollout import Action, RolloutChange, StateFile, kept_apps
+from cli.table import ROLLOUTS, completed
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?")
+FIELDS = ("image", "variables", "unset", "file", "settings")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
-CHOICE = [each.name for each in fields_of(HostChoice)]
 
 name_argument = click.argument(
     "name", metavar="NAME", help="The app.", shell_complete=completed("app_names")
@@ -111,47 +109,90 @@ how_options = together(
 )
 
 
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@filter_options
-@batch_options
-@check_options
-@failure_options
-@how_options
-@click.pass_context
-def rebuild(ctx: click.Context, /, **options: Any) -> int:
-    """Pull the image of an app and replace its container, on many hosts.
+def _carry_out(
+    action: Action, session: Session, /, *, name: str, choice: HostChoice, **options: Any
+) -> int:
+    """Run a rollout, as the options say; return its exit status."""
+    fields: dict[str, Any] = {}
+    if action == "update":
+        fields = read_fields(**{each: options.pop(each) for each in FIELDS})
+        if not fields and not options["resume"]:
+            raise WrongUsage("nothing to change is given", hint="rollcall update --help")
+    how = How(**{each: options.pop(each) for each in How._fields})
+    given = _bounds(**options)
+    if APP_NAME.fullmatch(name) is None:
+        raise WrongUsage(f"{name!a} is no name of an app", hint="rollcall apps")
+    change = RolloutChange(action=action, app=name, fields=fields)
+    return carry_out(session, change, given, choice, how)
 
+
+def _bounds(
+    *,
+    pause: str | None,
+    check_http: str | None = None,
+    check_time: str | None = None,
+    soak: str | None = None,
+    on_failure: str | None = None,
+    **numbers: int | None,
+) -> dict[str, Any]:
+    """Return the fields of the bounds that the options give."""
+    if check_http and not check_http.startswith("/"):
+        raise WrongUsage(f"--check-http {check_http!a} is no path, such as /healthz")
+    fields = {
+        **numbers,
+        "pause_seconds": _seconds("--pause", pause),
+        "check_seconds": _seconds("--check-time", check_time),
+        "soak_seconds": _seconds("--soak", soak),
+        "rolls_back": None if on_failure is None else on_failure == "rollback",
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return given if check_http is None else {**given, "http_path": check_http or None}
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise WrongUsage(f"{option} {text!a} is no time, such as 10s or 2m")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def _rollout(action: Action, *options: Declare, text: str) -> click.Command:
+    """Return the command of an action; its help is its line among all commands, and a text."""
+    run = partial(_carry_out, action)
+    run.__doc__ = f"{ROLLOUTS[action]}\n{text}"
+    return command(name_argument, *options, how_options, name=action)(run)
+
+
+rebuild = _rollout(
+    "rebuild",
+    choice_options,
+    batch_options,
+    check_options,
+    failure_options,
+    text="""
     After each host, its app has to run and to be healthy. Ctrl-C ends it after the present batch, a
     second Ctrl-C at once; --resume goes on with the hosts that are not done.
 
     Examples:
         rollcall rebuild shop --label service:web --batch 2 --pause 10s --max-failures 1
-
-    """
-    return _carry_out(ctx, "rebuild", options)
-
-
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@click.option("--image", metavar="IMAGE", help="The new image.")
-@env_option
-@unset_env_option
-@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="FIELD=YAML", help="Any field, such as cpu=50."
+    """,
 )
-@filter_options
-@batch_options
-@check_options
-@failure_options
-@how_options
-@click.pass_context
-def update(ctx: click.Context, /, **options: Any) -> int:
-    """Change fields of an app, such as its image, on many hosts.
-
+update = _rollout(
+    "update",
+    click.option("--image", metavar="IMAGE", help="The new image."),
+    env_option,
+    unset_env_option,
+    click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML, or -."),
+    click.option(
+        "--set", "settings", multiple=True, metavar="FIELD=YAML", help="Any field, such as cpu=50."
+    ),
+    choice_options,
+    batch_options,
+    check_options,
+    failure_options,
+    text="""
     It asks first if no host is selected; hosts that are named, or selected by a label, are changed
     without a question. --dry-run shows what it would do.
 
@@ -159,141 +200,60 @@ def update(ctx: click.Context, /, **options: Any) -> int:
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
 
         rollcall update shop --set cpu=75 --all --soak 10s --on-failure rollback
-
-    """
-    sources = {
-        each: options.pop(each) for each in ("image", "variables", "unset", "file", "settings")
-    }
-    fields = read_fields(**sources)
-    if not fields and not options["resume"]:
-        raise WrongUsage("nothing to change is given", hint="rollcall update --help")
-    return _carry_out(ctx, "update", options, fields)
-
-
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@label_option
-@batch_options
-@how_options
-@click.pass_context
-def start(ctx: click.Context, /, **options: Any) -> int:
-    """Start an app on many hosts.
-
+    """,
+)
+start = _rollout(
+    "start",
+    label_choice_options,
+    batch_options,
+    text="""
     Examples:
         rollcall start shop --label service:web
-
-    """
-    return _carry_out(ctx, "start", options)
-
-
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@label_option
-@batch_options
-@how_options
-@click.pass_context
-def stop(ctx: click.Context, /, **options: Any) -> int:
-    """Stop an app on many hosts.
-
+    """,
+)
+stop = _rollout(
+    "stop",
+    label_choice_options,
+    batch_options,
+    text="""
     Examples:
         rollcall stop shop --label service:web --batch 10
-
-    """
-    return _carry_out(ctx, "stop", options)
-
-
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@filter_options
-@batch_options
-@check_options
-@how_options
-@click.pass_context
-def restart(ctx: click.Context, /, **options: Any) -> int:
-    """Stop an app and start it again, in its container, on many hosts.
-
+    """,
+)
+restart = _rollout(
+    "restart",
+    choice_options,
+    batch_options,
+    check_options,
+    text="""
     Examples:
         rollcall restart shop --label service:web --batch 2 --pause 10s --check-http /healthz
-
-    """
-    return _carry_out(ctx, "restart", options)
-
-
-@click.command(cls=FormCommand)
-@name_argument
-@hosts_argument
-@filter_options
-@batch_options
-@check_options
-@how_options
-@click.pass_context
-def rollback(ctx: click.Context, /, **options: Any) -> int:
-    """Bring an app back to the revision before, on many hosts.
-
+    """,
+)
+rollback = _rollout(
+    "rollback",
+    choice_options,
+    batch_options,
+    check_options,
+    text="""
     Unless hosts are named, it takes those of the selected hosts that the last rollout changed, as
     this machine knows it; --all takes the rest, too.
 
     Examples:
         rollcall rollback shop --label service:web --check-http /healthz
-
-    """
-    return _carry_out(ctx, "rollback", options)
-
-
-def _carry_out(
-    ctx: click.Context,
-    action: Action,
-    options: dict[str, Any],
-    fields: Mapping[str, Any] | None = None,
-) -> int:
-    """Run a rollout, as the options say; return its exit status."""
-    name = options.pop("name")
-    given = _bounds(options)
-    choice = HostChoice(**{each: options.pop(each) for each in CHOICE if each in options})
-    if APP_NAME.fullmatch(name) is None:
-        raise WrongUsage(f"{name!a} is no name of an app", hint="rollcall apps")
-    change = RolloutChange(action=action, app=name, fields=dict(fields or {}))
-    return carry_out(session_of(ctx), change, given, choice, How(**options))
-
-
-def _bounds(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of the bounds out; return the fields that they give."""
-    pause, http_path = options.pop("pause"), options.pop("check_http", None)
-    check_time, soak = options.pop("check_time", None), options.pop("soak", None)
-    on_failure = options.pop("on_failure", None)
-    if http_path and not http_path.startswith("/"):
-        raise WrongUsage(f"--check-http {http_path!a} is no path, such as /healthz")
-    fields = {
-        "batch": options.pop("batch"),
-        "pause_seconds": None if pause is None else _seconds("--pause", pause),
-        "max_failures": options.pop("max_failures"),
-        "check_seconds": None if check_time is None else _seconds("--check-time", check_time),
-        "soak_seconds": None if soak is None else _seconds("--soak", soak),
-        "rolls_back": None if on_failure is None else on_failure == "rollback",
-    }
-    given = {name: value for name, value in fields.items() if value is not None}
-    return given if http_path is None else {**given, "http_path": http_path or None}
-
-
-def _seconds(option: str, text: str) -> float:
-    found = DURATION.fullmatch(text)
-    if found is None:
-        raise WrongUsage(f"{option} {text!a} is no time, such as 10s or 2m")
-    return float(found[1]) * SECONDS[found[2]]
-
-
-@click.command(cls=FormCommand)
-@click.option(
-    "--forget",
-    metavar="NAME",
-    help="Forget the rollout of this app; its hosts stay as they are.",
-    shell_complete=completed("rollouts"),
+    """,
 )
-@click.pass_context
-def rollouts(ctx: click.Context, *, forget: str | None) -> None:
+
+
+@command(
+    click.option(
+        "--forget",
+        metavar="NAME",
+        help="Forget the rollout of this app; its hosts stay as they are.",
+        shell_complete=completed("rollouts"),
+    )
+)
+def rollouts(session: Session, *, forget: str | None) -> None:
     """List the unfinished rollouts of the context, and how to go on with each.
 
     They are those that were begun on this machine by this user.
@@ -304,14 +264,14 @@ def rollouts(ctx: click.Context, *, forget: str | None) -> None:
         rollcall rollouts --forget shop
 
     """
-    session = session_of(ctx)
     if forget is not None:
         _forget(session, forget)
         return
-    kept = kept_rollouts(state_folder("rollouts", session.environment, *session.chosen))
-    items = [_item(session, each) for each in kept]
+    folder = state_folder("rollouts", session.environment, *session.chosen)
+    kept = (kept_item(session.rollcall, StateFile(folder, app)) for app in kept_apps(folder))
+    items = [item for item in kept if item is not None]
     session.output.items(
-        [_row(item) for item in items] if session.output.is_for_people else items,
+        items,
         columns={
             "app": "APP",
             "change": "CHANGE",
@@ -323,26 +283,38 @@ def rollouts(ctx: click.Context, *, forget: str | None) -> None:
         },
         name="app",
         empty="no rollout is unfinished in this context, on this machine",
+        row=_row,
     )
     if session.output.is_for_people:
         waiting = [item for item in items if item["resume"] and not item["running"]]
         session.output.lines(f"to go on: {item['resume']}" for item in waiting)
 
 
-def _item(session: Session, kept: Kept) -> dict[str, Any]:
-    found = kept.rollout
+def kept_item(rollcall: str, file: StateFile) -> dict[str, Any] | None:
+    """Return what is known of the rollout that a file keeps, None if it ends meanwhile."""
+    found, error = None, None
+    try:
+        changed_at = file.path.stat().st_mtime
+    except OSError:
+        return None
+    try:
+        found = file.load()
+    except WrongUsage as wrong:
+        if not file.path.exists():
+            return None
+        error = str(wrong)
     hosts = [] if found is None else found.hosts
     return {
-        "app": kept.app,
+        "app": file.path.stem,
         "action": None if found is None else found.change.action,
         "fields": [] if found is None else list(found.change.fields),
-        "changed_at": int(kept.changed_at),
-        "running": kept.is_running,
+        "changed_at": int(changed_at),
+        "running": file.is_locked(),
         "done": [each.host for each in hosts if each.state == "done"],
         "failed": [each.host for each in hosts if each.state == "failed"],
         "left": [each.host for each in hosts if each.state not in {"done", "failed"}],
-        "resume": None if found is None else resuming(session.rollcall, found.change),
-        "error": kept.error,
+        "resume": None if found is None else resuming(rollcall, found.change),
+        "error": error,
     }
 
 

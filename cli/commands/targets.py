@@ -5,31 +5,34 @@ import json
 import re
 import time
 from collections.abc import Container, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from cli.command import command
 from cli.errors import CommandError, WrongUsage
 from cli.output.text import age
 from cli.reach.names import NotKnown, require_service
 from cli.reach.session import Session
-from cli.run import FormCommand, HelpfulCommand, session_of
 from cli.table import completed
 from clients.message import HostnameInvalid, TargetGroup, normalise_hostname
 from clients.models import AddressedNode, Service
+
+if TYPE_CHECKING:
+    from clients.registry import RegistryClient
 
 HOSTNAME = "__meta_rollcall_hostname"
 APP = "app:"
 NOT_OF_A_GROUP = re.compile(r"[^a-z0-9_]")
 
 
-@click.command(cls=FormCommand)
-@click.argument(
-    "service", metavar="SERVICE", help="The service.", shell_complete=completed("services")
+@command(
+    click.argument(
+        "service", metavar="SERVICE", help="The service.", shell_complete=completed("services")
+    )
 )
-@click.pass_context
-def targets(ctx: click.Context, *, service: str) -> None:
+def targets(session: Session, *, service: str) -> None:
     """List the targets of a service, as Prometheus gets them.
 
     `rollcall node HOST` says why a target of a host is missing.
@@ -38,9 +41,15 @@ def targets(ctx: click.Context, *, service: str) -> None:
         rollcall targets rollcall
 
     """
-    session = session_of(ctx)
+
+    async def ask(registry: "RegistryClient") -> list[TargetGroup]:
+        groups = await registry.targets(service)
+        if not groups:
+            await require_service(registry, service)
+        return groups
+
     try:
-        groups = asyncio.run(_groups(session, service))
+        groups = asyncio.run(session.ask(ask))
     except NotKnown:
         session.output.no_items()
         raise
@@ -57,14 +66,6 @@ def targets(ctx: click.Context, *, service: str) -> None:
     )
 
 
-async def _groups(session: Session, service: str) -> list[TargetGroup]:
-    async with session.registry() as registry:
-        groups = await registry.targets(service)
-        if not groups:
-            await require_service(registry, service)
-        return groups
-
-
 def _row(target: str, group: TargetGroup) -> dict[str, Any]:
     shown = {name: value for name, value in group.labels.items() if not name.startswith("__meta_")}
     return {
@@ -74,20 +75,17 @@ def _row(target: str, group: TargetGroup) -> dict[str, Any]:
     }
 
 
-@click.command(cls=FormCommand)
-@click.pass_context
-def services(ctx: click.Context) -> None:
+@command()
+def services(session: Session) -> None:
     """List the services: how many nodes and targets they have, and who asked for them last."""
-    session = session_of(ctx)
-    found, now = asyncio.run(_services(session))
-    items = msgspec.to_builtins(found)
-    if session.output.is_for_people:
-        items = [
-            item | {"scrapers": _scrapers(each, now)}
-            for item, each in zip(items, found, strict=True)
-        ]
+
+    async def asked() -> tuple[list[Service], float]:
+        async with session.registry() as registry:
+            return await registry.services(), time.time() + (registry.clock_offset_seconds or 0)
+
+    found, now = asyncio.run(asked())
     session.output.items(
-        items,
+        msgspec.to_builtins(found),
         columns={
             "service": "SERVICE",
             "nodes": "NODES",
@@ -96,23 +94,19 @@ def services(ctx: click.Context) -> None:
         },
         name="service",
         empty="no node has a label prometheus:SERVICE",
+        row=lambda item: {
+            **item,
+            "scrapers": [f"{each['by']} {age(now - each['at'])} ago" for each in item["scrapers"]],
+        },
     )
 
 
-def _scrapers(service: Service, now: float) -> list[str]:
-    return [f"{each.by} {age(now - each.at)} ago" for each in service.scrapers]
-
-
-async def _services(session: Session) -> tuple[list[Service], float]:
-    async with session.registry() as registry:
-        return await registry.services(), time.time() + (registry.clock_offset_seconds or 0)
-
-
-@click.command(cls=HelpfulCommand)
-@click.option("--list", "is_list", is_flag=True, help="All hosts, with their variables.")
-@click.option("--host", metavar="HOST", help="One host.", shell_complete=completed("hosts"))
-@click.pass_context
-def inventory(ctx: click.Context, *, is_list: bool, host: str | None) -> None:
+@command(
+    click.option("--list", "is_list", is_flag=True, help="All hosts, with their variables."),
+    click.option("--host", metavar="HOST", help="One host.", shell_complete=completed("hosts")),
+    prints=False,
+)
+def inventory(session: Session, *, is_list: bool, host: str | None) -> None:
     """Print the nodes as an inventory of Ansible.
 
     An executable file of two lines, `#!/bin/sh` and `exec rollcall inventory "$@"`, is an inventory
@@ -126,7 +120,6 @@ def inventory(ctx: click.Context, *, is_list: bool, host: str | None) -> None:
         rollcall inventory --host web-1
 
     """
-    session = session_of(ctx)
     if is_list == (host is not None):
         raise WrongUsage("give --list or --host", hint="rollcall inventory --list")
     nodes, stale = asyncio.run(_nodes(session))

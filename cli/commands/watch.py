@@ -2,28 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-import click
 import msgspec
 
-from cli.options import filter_options
+from cli.command import command, filter_options
 from cli.output.output import Format
-from cli.reach.choice import pairs
+from cli.reach.choice import HostChoice, filters_of
 from cli.reach.session import Session
-from cli.run import FormCommand, session_of
 from clients.errors import RegistryError
 from clients.message import Node
 from clients.models import NodeEvent, Query, filter_parameters
 
 
-@click.command(cls=FormCommand)
-@filter_options
-@click.pass_context
-def watch(
-    ctx: click.Context, *, labels: Sequence[str], prefixes: Sequence[str], kv: Sequence[str]
-) -> None:
+@command(filter_options)
+def watch(session: Session, *, choice: HostChoice) -> None:
     """Follow the nodes until Ctrl-C: all that are there, then each change.
 
     A lost connection is told and made again, and no change is missed. With -o json, each event is a
@@ -33,8 +27,7 @@ def watch(
         rollcall watch --label service:web
 
     """
-    session = session_of(ctx)
-    asyncio.run(_follow(session, filter_parameters(labels, prefixes, pairs(kv))))
+    asyncio.run(_follow(session, filter_parameters(**filters_of(choice))))
 
 
 class Changes:

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from cli.command import command
+from cli.commands.logs import log_lines
 from cli.errors import DONE, FAILED, NOT_REACHED, NotReached
+from cli.output.health import Verdict, moment, silence, verdict
 from cli.output.output import Output
-from cli.output.program import typed
-from cli.output.staleness import moment, silence
-from cli.output.text import age, changed_fields, counted, first_line, size, some
-from cli.output.verdict import Verdict, verdict
+from cli.output.text import age, changed_fields, counted, first_line, size, some, typed
 from cli.reach.choice import AppName, agent_of, app_name
-from cli.reach.logs import log_lines
 from cli.reach.names import NotKnown
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
-from cli.run import FormCommand, session_of
 from cli.table import completed
 from clients.errors import AgentError, AgentRefused, RegistryError
 from clients.message import Node
@@ -44,12 +42,12 @@ class Answer(NamedTuple):
     step: str
 
 
-@click.command(cls=FormCommand)
-@click.argument(
-    "subject", metavar="HOST[/APP]", help="The host or app.", shell_complete=completed("apps")
+@command(
+    click.argument(
+        "subject", metavar="HOST[/APP]", help="The host or app.", shell_complete=completed("apps")
+    )
 )
-@click.pass_context
-def why(ctx: click.Context, *, subject: str) -> int:
+def why(session: Session, *, subject: str) -> int:
     """Show in one screen how a host or an app is, and what happened before.
 
     Of an app: why it does not run or is unhealthy, the last change before that and who made it, its
@@ -64,7 +62,6 @@ def why(ctx: click.Context, *, subject: str) -> int:
         rollcall why web-1/shop
 
     """
-    session = session_of(ctx)
     found = asyncio.run(_answer(session, subject))
     output = session.output
     if output.is_for_people:
@@ -117,7 +114,7 @@ def _host(session: Session, node: Node, found: Verdict, status: int) -> Answer:
 
 async def _unknown(session: Session, hostname: str, error: NotKnown) -> Answer:
     """Return why the registry does not know a host; NotKnown if nobody told it of one."""
-    status = await _status(session)
+    status = await session.ask(lambda registry: registry.status())
     name = hostname.lower().removesuffix(".")
     state = await _state(session, name, status)
     rejected = [each for each in status.refused if each.hostname == name]
@@ -146,14 +143,9 @@ async def _state(session: Session, hostname: str, status: Status) -> str | None:
     return "absent" if is_absent else "away" if hostname in call.away else None
 
 
-async def _status(session: Session) -> Status:
-    async with session.registry() as registry:
-        return await registry.status()
-
-
 async def _silence(session: Session, node: Node) -> str | None:
     """Return since when a stale host is silent, and why its heartbeats are rejected if they are."""
-    status = await _status(session)
+    status = await session.ask(lambda registry: registry.status())
     if status.now - node.last_update <= status.stale_after_seconds:
         return None
     rejected = [each for each in status.refused if each.hostname == node.hostname]

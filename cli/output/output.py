@@ -1,7 +1,7 @@
 """Prints what commands find, in the form that was asked for."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from cli.errors import CommandError, WrongUsage
-from cli.output.program import steps_of
 from cli.output.text import (
     GAP,
     MAX_CELL_CHARS,
@@ -20,6 +19,7 @@ from cli.output.text import (
     is_empty,
     short,
     some,
+    steps_of,
     to_seconds,
     visible,
 )
@@ -96,6 +96,7 @@ class Output:
         name: str,
         empty: str,
         step: str | None = None,
+        row: Callable[[Any], Mapping[str, Any]] = lambda item: item,
     ) -> None:
         """Print items: a row each, or all of their fields.
 
@@ -106,6 +107,7 @@ class Output:
             name: the field that is the name of an item.
             empty: what people are told where there is none.
             step: the command that they may try then.
+            row: returns what a table has of an item.
 
         """
         if self.form is Format.NAME:
@@ -117,7 +119,8 @@ class Output:
             self.next_steps(step)
         else:
             shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
-            self.table(list(shown.values()), [[item.get(key) for key in shown] for item in items])
+            rows = [[each.get(key) for key in shown] for each in map(row, items)]
+            self.table(list(shown.values()), rows)
 
     def names(self, names: Iterable[str]) -> None:
         """Print names, which a shell may put behind a command.

@@ -2,15 +2,15 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cli.errors import CommandError, NotReached, WrongUsage
-from cli.output.program import typed
-from cli.output.staleness import REGISTRY_UNIT
+from cli.output.health import REGISTRY_UNIT
+from cli.output.text import typed
 from cli.reach.certificates import (
     COMPARE_CLOCKS,
     expired,
@@ -18,12 +18,10 @@ from cli.reach.certificates import (
     not_accepted,
     speaks_tls,
 )
-from cli.reach.contexts import Context
-from cli.reach.keys import KEY_HINT, VARIABLE, key_source, read_key
+from cli.reach.contexts import KEY_HINT, VARIABLE, Context, is_host, key_source, read_key
 from cli.reach.session import KeyRefused, Session, client_tls
 from cli.reach.trust import (
     Origin,
-    is_host,
     registry_may_be_plain,
     registry_of,
 )
@@ -79,21 +77,15 @@ HTTPS_PORT = 443
 REGISTRY_PORT = 7655
 
 
-class Retry(Protocol):
-    """Returns the login as it was typed, with other values of some options."""
-
-    def __call__(self, **options: object) -> str:
-        """Return the command."""
-
-
 class Attempt(NamedTuple):
     """A login: its context, how it may be typed again, and how with another key.
 
-    ``key`` says where the key is from, such as `in FILE`.
+    ``retry`` returns the login as it was typed, with other values of some options. ``key`` says
+    where the key is from, such as `in FILE`.
     """
 
     context: Context
-    retry: Retry
+    retry: Callable[..., str]
     other_key: str
     key: str
 

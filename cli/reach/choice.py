@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cli.errors import DONE, FAILED, NOT_REACHED, WRONG_USAGE, CommandError, NotReached, WrongUsage
-from cli.output.program import of_context, typed
+from cli.output.text import of_context, typed
 from cli.reach.names import LabelUnknown, NotKnown, node_not_known, require_labels
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
@@ -56,16 +56,19 @@ class HostAnswer(Generic[T]):
     status: int = DONE
 
 
-def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return `KEY:VALUE` texts as pairs; WrongUsage, also for a key with two values."""
+def filters_of(choice: HostChoice) -> dict[str, Any]:
+    """Return the filters of a choice, as the client takes them.
+
+    Raises WrongUsage: a text is not KEY:VALUE, or a key has two values.
+    """
     found: dict[str, str] = {}
-    for text in texts:
+    for text in choice.kv:
         key, colon, value = text.partition(":")
         if not colon:
             raise WrongUsage(f"{text!a} is not KEY:VALUE, such as rack:r12")
         if found.setdefault(key, value) != value:
             raise WrongUsage(f"no node has two values of {key!a}: {found[key]!a} and {value!a}")
-    return found
+    return {"labels": choice.labels, "prefixes": choice.prefixes, "kv": found}
 
 
 async def selected(
@@ -82,11 +85,7 @@ async def selected(
     if "" in (*choice.labels, *choice.prefixes):
         raise WrongUsage("a label or prefix is empty")
     names = _normalised(choice.hosts)
-    filters: dict[str, Any] = {
-        "labels": choice.labels,
-        "prefixes": choice.prefixes,
-        "kv": pairs(choice.kv),
-    }
+    filters = filters_of(choice)
     async with session.registry() as registry:
         is_filtered = any(filters.values())
         if 0 < len(names) <= MAX_AT_ONCE and not is_filtered:
@@ -173,6 +172,18 @@ async def ask_all(
                 return HostAnswer(node, error=str(error), status=_status(error))
 
     return list(await asyncio.gather(*(one(node) for node in nodes)))
+
+
+async def ask_agents(
+    session: Session, nodes: Sequence[Node], ask: Callable[["AgentClient"], Awaitable[T]]
+) -> list[HostAnswer[T]]:
+    """Ask the agents of nodes, as ``ask_all`` does."""
+
+    async def one(node: Node) -> T:
+        async with session.agent(node) as agent:
+            return await ask(agent)
+
+    return await ask_all(nodes, one)
 
 
 def _status(error: AgentError | CommandError) -> int:

@@ -6,8 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from cli.errors import CommandError
-from cli.output.program import typed
-from cli.output.text import is_harmless, some
+from cli.output.text import is_harmless, some, typed
 
 if TYPE_CHECKING:
     from clients.registry import RegistryClient

@@ -3,18 +3,20 @@
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import GlobalOptions, Output
-from cli.output.program import of_context, program, typed
-from cli.reach.contexts import Context, ContextFile, context_path
-from cli.reach.keys import (
+from cli.output.text import of_context, program, typed
+from cli.reach.contexts import (
+    Context,
+    ContextFile,
     agent_key_source,
+    context_path,
     derived_agent_key,
     read_agent_key,
     read_key,
@@ -48,6 +50,9 @@ COMMANDS = {
     "processes": "ps",
     "stats": "stats",
 }
+
+
+T = TypeVar("T")
 
 
 class KeyRefused(AgentRefused):
@@ -113,6 +118,11 @@ class Session:
         ) as client:
             client.on_gaps = self._tell_gaps
             yield client
+
+    async def ask(self, ask: Callable[["RegistryClient"], Awaitable[T]]) -> T:
+        """Return what the registry answers to one question, or to several."""
+        async with self.registry() as registry:
+            return await ask(registry)
 
     def _tell_gaps(self, gaps: Gaps) -> None:
         """Tell people once what answers of the registry lack."""

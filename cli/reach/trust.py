@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from cli.errors import NotReached, WrongUsage
-from cli.reach.contexts import AGENT_KEYS, Context
+from cli.reach.contexts import AGENT_KEYS, Context, is_host
 from clients.message import Node
 from clients.tls import is_loopback_address
 
@@ -14,9 +14,6 @@ AGENT_KEY_STEP = "rollcall context set --agent-secret-file FILE"
 OTHERWISE = "or --agent-key-file FILE with {hostname} in its path"
 EXAMPLE = "https://host:7656"
 MAX_PORT = 65_535
-MAX_HOST_CHARS = 253
-# Longer or empty parts of a name can be neither resolved nor be in a certificate.
-HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?", re.ASCII)
 # Stricter than URLs are: no user, path, query, escape or zone is of use here.
 ORIGIN = re.compile(
     r"(?P<scheme>https?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+))"
@@ -148,11 +145,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_host(name: str) -> bool:
-    """Return whether a name can be that of a host in a URL, a certificate, or a path."""
-    return len(name) <= MAX_HOST_CHARS and HOST.fullmatch(name) is not None
 
 
 def registry_of(url: str) -> Origin | None:

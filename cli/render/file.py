@@ -6,16 +6,71 @@ import secrets
 import shlex
 import signal
 import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from cli.errors import CommandError
-from cli.render.nodes import NodeSet
+from clients.models import AddressedNode, NodeEvent
 
 COMMAND_SECONDS = 300.0
 PRIVATE_MODE = 0o600
 DEFAULT_MODE = 0o666  # less the umask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateNode:
+    """A node as templates see it.
+
+    There is no ``last_update``: it changes at each heartbeat, and so would every file. ``address``
+    is where its last heartbeat came from.
+    """
+
+    hostname: str
+    address: str
+    labels: Sequence[str]
+    kv: dict[str, str]
+    stale: bool
+
+    def values(self, key: str) -> list[str]:
+        """Return what follows ``key:`` in the labels that begin so."""
+        start = f"{key}:"
+        return [label.removeprefix(start) for label in self.labels if label.startswith(start)]
+
+
+class NodeSet:
+    """The nodes that a watch has reported since a `reset`."""
+
+    def __init__(self) -> None:
+        self._nodes = dict[str, AddressedNode]()
+        self._stale: set[str] = set()
+
+    def __iter__(self) -> Iterator[TemplateNode]:
+        for hostname in sorted(self._nodes):
+            node = self._nodes[hostname]
+            yield TemplateNode(
+                hostname=hostname,
+                address=node.address or "",
+                labels=node.labels,
+                kv=node.kv,
+                stale=hostname in self._stale,
+            )
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def apply(self, event: NodeEvent) -> None:
+        """Apply an event other than `reset` and `listed`."""
+        hostname = event.hostname
+        if event.kind == "node" and event.node is not None:
+            self._nodes[hostname] = event.node
+        elif event.kind == "gone":
+            self._nodes.pop(hostname, None)
+        if event.kind == "stale":
+            self._stale.add(hostname)
+        elif event.kind in ("fresh", "gone"):
+            self._stale.discard(hostname)
 
 
 class RenderError(CommandError):

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from cli.render.file import CommandFailed, RenderedFile, RenderError
-from cli.render.nodes import NodeSet
+from cli.render.file import CommandFailed, NodeSet, RenderedFile, RenderError
 from clients.models import NodeEvent
 from runtime.pauses import Backoff
 

@@ -14,8 +14,7 @@ from jinja2 import (
 )
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from cli.render.file import RenderError
-from cli.render.nodes import TemplateNode
+from cli.render.file import RenderError, TemplateNode
 
 WORD = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cli.changes.change import SilenceWatch, Silent, watch_of
 from cli.changes.settling import (
     LOOK_SECONDS,
     Crashed,
@@ -21,10 +22,18 @@ from cli.changes.settling import (
 )
 from cli.errors import CommandError
 from cli.reach.session import Session
-from cli.reach.silence import SilenceWatch, Silent, lives, telling
 from cli.reach.trust import Origin, agent_address
-from cli.rollout.model import DOWN, AppNow, Bounds, Cause, HostProgress, RolloutChange, app_now
-from cli.rollout.runner import HostFailed, NotBegun
+from cli.rollout.rollout import (
+    DOWN,
+    AppNow,
+    Bounds,
+    Cause,
+    HostFailed,
+    HostProgress,
+    NotBegun,
+    RolloutChange,
+    app_now,
+)
 from clients.errors import AgentError, AgentNotConnected, AgentRefused
 from clients.message import Node
 
@@ -124,30 +133,17 @@ class AgentHosts:
     async def _ask(
         self, host: str, fields: Mapping[str, Any] | None = None, *, dry_run: bool = False
     ) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            change = self._change
-            async with self._session.agent(self._node(host)) as agent:
-                if change.action == "update":
-                    return await agent.update(change.app, change.fields, dry_run=dry_run)
-                return await agent.change(change.app, change.action, fields, dry_run=dry_run)
-
-        watch = self._watches[host] = self._watch(host)
-        try:
-            return await watch.result(ask())
-        finally:
-            del self._watches[host]
-
-    def _watch(self, host: str) -> SilenceWatch:
-        async def look() -> bool:
+        change = self._change
+        async with self._session.agent(self._node(host)) as agent:
+            watch = self._watches[host] = watch_of(self._session, agent, host)
+            if change.action == "update":
+                asked = agent.update(change.app, change.fields, dry_run=dry_run)
+            else:
+                asked = agent.change(change.app, change.action, fields, dry_run=dry_run)
             try:
-                async with self._session.agent(self._node(host)) as agent:
-                    return await lives(agent)
-            except CommandError:
-                return False
-
-        seconds = self._session.timeout_seconds
-        told = telling(self._session.output.note, host)
-        return SilenceWatch(look, timeout_seconds=seconds, told=told)
+                return await watch.result(asked)
+            finally:
+                del self._watches[host]
 
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed.

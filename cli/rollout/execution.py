@@ -2,17 +2,17 @@
 
 import asyncio
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
 from cli.output.output import confirm
-from cli.output.program import typed
-from cli.output.text import counted, some
+from cli.output.text import counted, some, typed
 from cli.reach.choice import HostChoice, ask_all
 from cli.reach.contexts import state_folder
 from cli.reach.session import Session
@@ -29,18 +29,25 @@ from cli.rollout.hosts import (
     require_steps,
     steps_back,
 )
-from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.report import (
-    Display,
     has_new_container,
     keeping,
     next_steps,
     not_touched,
     print_rows,
     resuming,
+    showing,
 )
-from cli.rollout.runner import Runner
-from cli.rollout.state_file import StateFile
+from cli.rollout.rollout import (
+    Bounds,
+    HostFailed,
+    HostProgress,
+    HostState,
+    NotBegun,
+    Rollout,
+    RolloutChange,
+    StateFile,
+)
 from clients.message import Node
 
 
@@ -206,9 +213,7 @@ async def _tell(session: Session, change: RolloutChange, choice: HostChoice, how
     for line in in_words(steps):
         session.output.note(line)
     session.output.items(
-        [_planned(item, change.action) for item in items]
-        if session.output.is_for_people
-        else items,
+        items,
         columns={
             "host": "HOST",
             "image": "IMAGE",
@@ -220,6 +225,7 @@ async def _tell(session: Session, change: RolloutChange, choice: HostChoice, how
         },
         name="host",
         empty="no host",
+        row=partial(_planned, change.action),
     )
     return FAILED if any(each.error is not None for each in outcomes) else DONE
 
@@ -231,7 +237,7 @@ def _stepping(step: StepBack | None) -> dict[str, Any]:
     return {"revision": step.before, "revision_before": step.present, "changed": step.changed}
 
 
-def _planned(item: Mapping[str, Any], action: str) -> dict[str, Any]:
+def _planned(action: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a host: the image that its app would have, and what that would cost."""
     app, replaces = item.get("app"), item.get("replaces_container")
     image = app.get("image") if isinstance(app, Mapping) else None
@@ -290,9 +296,87 @@ async def _resume(
             f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
             hint=resuming(session.rollcall, rollout.change),
         )
-    async with session.registry() as registry:
-        nodes = {node.hostname: node for node in await registry.nodes()}
+    nodes = {node.hostname: node for node in await session.ask(lambda registry: registry.nodes())}
     return await _run(session, rollout, nodes, file)
+
+
+class Runner:
+    """Runs one rollout.
+
+    ``change`` changes the app of a host, and waits for the answer; NotBegun if its agent was not
+    asked. ``check`` waits until the app is well. Both raise HostFailed.
+    ``changed`` is called after each change of a host's state, and may write it down. ``sleep``
+    waits between batches.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        *,
+        change: Callable[[HostProgress], Awaitable[None]],
+        check: Callable[[HostProgress], Awaitable[None]],
+        changed: Callable[[HostProgress], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._rollout = rollout
+        self._change = change
+        self._check = check
+        self._changed = changed
+        self._sleep = sleep
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin no other batch; the present one goes on to its end."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run the rollout until each host is changed, too many have failed, or it is stopped."""
+        batches = self._batches()
+        for number, batch in enumerate(batches):
+            if number > 0 and not self._is_over:
+                await self._pause()
+            if self._is_over:
+                return
+            await asyncio.gather(*(self._one(each) for each in batch))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._rollout.failures > self._rollout.bounds.max_failures
+
+    def _batches(self) -> list[Sequence[HostProgress]]:
+        waiting = [each for each in self._rollout.hosts if each.state == "waiting"]
+        size = self._rollout.bounds.batch
+        return [waiting[start : start + size] for start in range(0, len(waiting), size)]
+
+    async def _pause(self) -> None:
+        """Wait between batches, unless it is stopped."""
+        stopped = asyncio.ensure_future(self._stop.wait())
+        pause = asyncio.ensure_future(self._sleep(self._rollout.bounds.pause_seconds))
+        _, left = await asyncio.wait((stopped, pause), return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+
+    async def _one(self, host: HostProgress) -> None:
+        was_touched, was = host.is_touched, host.now
+        # So it is kept: whoever ends this command at once does not know what became of the host.
+        host.is_touched, host.now = True, None
+        try:
+            self._set(host, "changing")
+            await self._change(host)
+            self._set(host, "checking")
+            await self._check(host)
+        except HostFailed as error:
+            if isinstance(error, NotBegun):
+                host.is_touched, host.now = was_touched, was
+            host.failed_at = "change" if host.state == "changing" else "check"
+            host.cause, host.message = error.cause, str(error)
+            self._set(host, "failed")
+        else:
+            self._set(host, "done")
+
+    def _set(self, host: HostProgress, state: HostState) -> None:
+        host.state = state
+        self._changed(host)
 
 
 async def _run(
@@ -302,10 +386,10 @@ async def _run(
     agents = AgentHosts(session, nodes, change=rollout.change, bounds=rollout.bounds)
     earlier = {each.host for each in rollout.hosts if each.is_touched}
     unsaved: list[WrongUsage] = []
-    with Display(session.output, rollout) as display:
+    with showing(session.output, rollout) as show:
 
         def changed(host: HostProgress) -> None:
-            display.show(host)
+            show(host)
             try:
                 file.save(rollout)
             except WrongUsage as error:

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.errors import NOT_REACHED, CommandError
 from cli.output.text import some
-from cli.reach.choice import HostAnswer, HostChoice, apps_alike, ask_all, selected
+from cli.reach.choice import HostAnswer, HostChoice, apps_alike, ask_agents, selected
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
-from cli.rollout.model import AppNow, Rollout, app_now
+from cli.rollout.rollout import AppNow, Rollout, app_now
 from clients.errors import AgentRefused
 from clients.message import Node
+
+if TYPE_CHECKING:
+    from clients.agent import AgentClient
 
 LEAVE_OUT = "leave them out: name the other hosts, or select them by --label"
 MAX_ALIKE = 3
@@ -48,16 +51,15 @@ async def hosts_with(
             raise HostsUnfit("all of these hosts are stale", hint="rollcall nodes --stale")
     nodes = [node for node in chosen if AGENT_URL in node.kv]
 
-    async def ask(node: Node) -> AppNow | None:
-        async with session.agent(node) as agent:
-            try:
-                return app_now(await agent.app(app))
-            except AgentRefused as error:
-                if error.status == HTTPStatus.NOT_FOUND:
-                    return None
-                raise
+    async def ask(agent: "AgentClient") -> AppNow | None:
+        try:
+            return app_now(await agent.app(app))
+        except AgentRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
 
-    outcomes = await ask_all(nodes, ask)
+    outcomes = await ask_agents(session, nodes, ask)
     silent = [each.node.hostname for each in outcomes if each.error is not None]
     is_stale = bool(silent) and not (await _stale(session)).isdisjoint(silent)
     require_answers(outcomes, advice=f"{WITHOUT_STALE}; {LEAVE_OUT}" if is_stale else LEAVE_OUT)
@@ -74,12 +76,7 @@ async def hosts_with(
 
 async def _alike(session: Session, nodes: Sequence[Node], app: str) -> str:
     """Return the apps that may have been meant, as the end of a message; empty if none."""
-
-    async def ask(node: Node) -> list[str]:
-        async with session.agent(node) as agent:
-            return await apps_alike(agent, app)
-
-    outcomes = await ask_all(nodes, ask)
+    outcomes = await ask_agents(session, nodes, lambda agent: apps_alike(agent, app))
     names = dict.fromkeys(name for each in outcomes for name in each.value or ())
     return f"; did you mean {' or '.join(list(names)[:MAX_ALIKE])}?" if names else ""
 
@@ -94,8 +91,8 @@ async def _fresh(session: Session, nodes: Sequence[Node]) -> list[Node]:
 
 async def _stale(session: Session) -> set[str]:
     """Return the names of the hosts that are stale."""
-    async with session.registry() as registry:
-        return {node.hostname for node in await registry.nodes(stale=True)}
+    stale = await session.ask(lambda registry: registry.nodes(stale=True))
+    return {node.hostname for node in stale}
 
 
 def require_answers(outcomes: Iterable[HostAnswer[Any]], *, advice: str = LEAVE_OUT) -> None:
@@ -140,14 +137,10 @@ async def steps_back(session: Session, app: str, nodes: Sequence[Node]) -> dict[
 
     Raises HostsUnfit: a host cannot be asked.
     """
-
-    async def ask(node: Node) -> StepBack | None:
-        async with session.agent(node) as agent:
-            return step_back(await agent.history(app))
-
-    outcomes = await ask_all(nodes, ask)
+    outcomes = await ask_agents(session, nodes, lambda agent: agent.history(app))
     require_answers(outcomes)
-    return {each.node.hostname: each.value for each in outcomes if each.value is not None}
+    steps = {each.node.hostname: step_back(each.value or ()) for each in outcomes}
+    return {host: step for host, step in steps.items() if step is not None}
 
 
 def step_back(history: Sequence[Mapping[str, Any]]) -> StepBack | None:

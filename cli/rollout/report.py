@@ -1,14 +1,13 @@
 """Shows how far a rollout is, what came of it, and what may be done next."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_args
 
 from cli.output.output import Output
-from cli.output.program import typed
-from cli.output.text import first_line, some
-from cli.rollout.model import (
+from cli.output.text import first_line, some, typed
+from cli.rollout.rollout import (
     DOWN,
     REVISING,
     AppNow,
@@ -20,7 +19,6 @@ from cli.rollout.model import (
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, Group
-    from rich.live import Live
 
 TITLES = ("HOST", "STATE", "HEALTH", "MESSAGE")
 STATES: tuple[HostState, ...] = get_args(HostState)
@@ -31,54 +29,35 @@ WITHOUT_CONTAINER = ("missing", "failed")
 SHOWN = 20
 
 
-class Display:
-    """Shows a rollout on the standard error; a context manager."""
+@contextmanager
+def showing(output: Output, rollout: Rollout) -> Iterator[Callable[[HostProgress], None]]:
+    """Show a rollout on the standard error; yield what shows that the state of a host has changed.
 
-    def __init__(self, output: Output, rollout: Rollout) -> None:
-        self._output = output
-        self._rollout = rollout
-        self._live = self._shown() if output.is_live and output.is_for_people else None
+    On a terminal, an overview is drawn anew some times a second, and removed in the end.
+    """
 
-    def _shown(self) -> "Live":
-        """Return the overview, which is drawn anew some times a second."""
-        from rich.live import Live
-
-        console = self._output.live_screen()
-        return Live(
-            get_renderable=lambda: overview(self._rollout, console.size),
-            console=console,
-            transient=True,
-        )
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End; what was shown live is removed, and why hosts failed is told."""
-        if self._live is not None:
-            self._live.stop()
-            for host in self._rollout.hosts:
-                if host.state == "failed":
-                    self._tell(host)
-
-    def show(self, host: HostProgress) -> None:
-        """Show that the state of a host has changed."""
-        if self._live is not None:
-            self._live.refresh()
-        elif self._output.is_for_people:
-            self._tell(host)
-
-    def _tell(self, host: HostProgress) -> None:
+    def tell(host: HostProgress) -> None:
         reason = f": {host.message}" if host.message else ""
-        self._output.note(f"{host.host}: {host.state}{reason}")
+        output.note(f"{host.host}: {host.state}{reason}")
+
+    if not output.is_for_people:
+        yield lambda _host: None
+        return
+    if not output.is_live:
+        yield tell
+        return
+    from rich.live import Live
+
+    console = output.live_screen()
+    try:
+        with Live(
+            get_renderable=lambda: overview(rollout, console.size), console=console, transient=True
+        ) as live:
+            yield lambda _host: live.refresh()
+    finally:
+        for host in rollout.hosts:
+            if host.state == "failed":
+                tell(host)
 
 
 def overview(rollout: Rollout, size: "ConsoleDimensions") -> "Group":

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Iterator
 from functools import partial
 
-from cli.manual import escaped
+from cli.commands.scripts import escaped
 from config.command_line import CommandLine
 
 # A line of a help text about an option, an argument or a command.

@@ -10,8 +10,8 @@ from email.utils import formatdate
 from pathlib import Path
 
 from agent.main import command_line as agent_line
+from cli.commands.scripts import manual
 from cli.main import command_line
-from cli.manual import manual
 from deploy.deb.environment import PROGRAMS, make_environment
 from deploy.deb.manual import daemon_manual
 from deploy.deb.wheels import PYTHONS, Architecture, BuildError

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.reach.contexts import ContextFile, state_folder
-from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile
+from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from tests.support.cli.command import Rollcall
 from tests.support.forks import run_program
 from tests.support.machine.terminal import terminal

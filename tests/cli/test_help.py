@@ -14,8 +14,8 @@ import pytest
 
 import cli.commands
 from cli.changes.file import read_apps
+from cli.errors import STATUSES
 from cli.main import command_line
-from cli.manual import STATUSES
 from tests.support.cli.command import Rollcall
 from tests.support.cli.examples import commands
 from tests.support.registry.in_process import InProcessRegistry

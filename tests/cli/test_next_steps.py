@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.output.program import of_context, program, steps_of, typed
+from cli.output.text import of_context, program, steps_of, typed
 from config.registry import NodesSettings
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, StartAgent

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
+from cli.commands.scripts import manual
 from cli.main import command_line
-from cli.manual import manual
 from tests.support.cli.command import Rollcall
 from tests.support.cli.examples import commands
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.output.staleness import moment, silence
+from cli.output.health import moment, silence
 
 
 def test_a_moment_is_told_in_utc() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.output.verdict import verdict
+from cli.output.health import verdict
 from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.verdicts import CASES, HEALTHY
 

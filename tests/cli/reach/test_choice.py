@@ -6,18 +6,19 @@ import pytest
 from aiohttp import web
 
 from cli.errors import WrongUsage
-from cli.reach.choice import MAX_AT_ONCE, pairs
+from cli.reach.choice import MAX_AT_ONCE, HostChoice, filters_of
 from tests.support.cli.command import Rollcall
 from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import InProcessRegistry
 
 
 def test_a_key_has_one_value() -> None:
-    assert pairs(["rack:r12", "rack:r12", "url:http://a"]) == {"rack": "r12", "url": "http://a"}
+    choice = HostChoice(kv=["rack:r12", "rack:r12", "url:http://a"])
+    assert filters_of(choice)["kv"] == {"rack": "r12", "url": "http://a"}
     with pytest.raises(WrongUsage, match="two values of 'rack': 'r12' and 'r13'"):
-        pairs(["rack:r12", "rack:r13"])
+        filters_of(HostChoice(kv=["rack:r12", "rack:r13"]))
     with pytest.raises(WrongUsage, match="is not KEY:VALUE"):
-        pairs(["rack"])
+        filters_of(HostChoice(kv=["rack"]))
 
 
 @pytest.mark.slow

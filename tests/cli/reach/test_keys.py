@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
-from cli.reach.contexts import Context
-from cli.reach.keys import read_agent_key, read_key
+from cli.reach.contexts import Context, read_agent_key, read_key
 
 URL = "https://registry:7655"
 

@@ -8,9 +8,8 @@ from random import Random
 
 import pytest
 
-from cli.render.file import CommandFailed, OutputFile, RenderedFile, RenderError
+from cli.render.file import CommandFailed, NodeSet, OutputFile, RenderedFile, RenderError
 from cli.render.follower import Follower
-from cli.render.nodes import NodeSet
 from clients.errors import RegistryError, Unreachable, WrongKey
 from clients.models import AddressedNode, NodeEvent
 from runtime.pauses import Backoff

@@ -1,6 +1,6 @@
 """The nodes of a watch, as templates see them."""
 
-from cli.render.nodes import NodeSet
+from cli.render.file import NodeSet
 from clients.models import AddressedNode, NodeEvent
 
 

@@ -5,8 +5,8 @@ from io import StringIO
 import msgspec
 from rich.console import Console
 
-from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
 from cli.rollout.report import overview
+from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange
 
 HEIGHT = 10
 DOMAIN = ".r12.example.com"

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands.rollouts import kept_item
 from cli.reach.contexts import ContextFile, state_folder
-from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile, kept_rollout
+from cli.rollout.rollout import (
+    AppNow,
+    Bounds,
+    HostProgress,
+    Rollout,
+    RolloutChange,
+    StateFile,
+)
 from tests.support.cli.command import Rollcall
 
 pytestmark = pytest.mark.slow
@@ -164,7 +171,7 @@ def test_a_rollout_that_ends_while_it_is_looked_at_is_left_out(tmp_path: Path) -
 
     (tmp_path / "shop.json").write_text("{}")
 
-    assert kept_rollout(Ending(tmp_path, "shop")) is None
+    assert kept_item("rollcall", Ending(tmp_path, "shop")) is None
 
 
 def test_what_a_killed_command_left_is_removed_with_the_rollout(tmp_path: Path) -> None:

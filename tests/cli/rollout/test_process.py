@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 
 from cli.reach.contexts import ContextFile, state_folder
-from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile
+from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine

@@ -8,9 +8,17 @@ import pytest
 
 from cli.errors import WrongUsage
 from cli.reach.contexts import Context, state_folder
-from cli.rollout.model import AppNow, Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.runner import HostFailed, NotBegun, Runner
-from cli.rollout.state_file import StateFile
+from cli.rollout.execution import Runner
+from cli.rollout.rollout import (
+    AppNow,
+    Bounds,
+    HostFailed,
+    HostProgress,
+    NotBegun,
+    Rollout,
+    RolloutChange,
+    StateFile,
+)
 
 REBUILD = RolloutChange(action="rebuild", app="shop")
 ONE_BY_ONE = Bounds()

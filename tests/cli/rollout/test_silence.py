@@ -6,7 +6,7 @@ import signal
 import pytest
 from aiohttp import web
 
-from cli.reach.silence import TIMEOUTS, SilenceWatch, Silent
+from cli.changes.change import TIMEOUTS, SilenceWatch, Silent
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reach.keys import derived_agent_key
+from cli.reach.contexts import derived_agent_key
 from tests.support.e2e.fleet.fleet_folder import OLD_CA, make
 from tests.support.pages import Page
 

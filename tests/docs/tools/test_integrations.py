@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.file import RenderError
-from cli.render.nodes import TemplateNode
+from cli.render.file import RenderError, TemplateNode
 from cli.render.template import NodeTemplate
 from tests.support.cli.home import home
 from tests.support.daemons import FreePort

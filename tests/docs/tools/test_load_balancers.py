@@ -12,8 +12,7 @@ from typing import Self
 
 import pytest
 
-from cli.render.file import RenderError
-from cli.render.nodes import TemplateNode
+from cli.render.file import RenderError, TemplateNode
 from cli.render.template import NodeTemplate
 from dev.images import import_busybox
 from dev.waiting import until

@@ -13,8 +13,7 @@ import docker.errors
 import pytest
 
 from cli.reach.contexts import Context, state_folder
-from cli.rollout.model import Bounds, HostProgress, Rollout, RolloutChange
-from cli.rollout.state_file import StateFile
+from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from dev.waiting import until
 from tests.support.agent.containers import derived_image
 from tests.support.certificates import Authority

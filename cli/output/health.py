@@ -1,10 +1,12 @@
-"""How an app is, in one line: from its record and its events, as the API has them."""
+"""How an app or a host is, in words: from its record and events, or since it is silent."""
 
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+
+from cli.output.text import age, typed
 
 SIGNAL_BASE = 128
 NOT_RUNNABLE = (126, 127)
@@ -16,6 +18,10 @@ IMAGE = re.compile(r"no such image|manifest unknown|image .* is gone", re.IGNORE
 UNHEALTHY = re.compile(r"unhealthy.*?: (.*)", re.DOTALL)
 # Behind the reason, a message has the last lines that an app wrote.
 LAST_LINES = re.compile(r"[;,]? ?it wrote:\n.*", re.DOTALL)
+UNIT = "rollcall-agent"
+REGISTRY_UNIT = "rollcall-registry"
+AGENT_CAUSES = "its agent has ended, or the host is down or cut off from the registry"
+SCRIPT_CAUSES = "what posts its heartbeats has ended, or is cut off from the registry"
 
 
 class Verdict(NamedTuple):
@@ -129,3 +135,38 @@ def _times(events: Sequence[Mapping[str, Any]]) -> str:
     ends = [datetime.fromisoformat(each["time"]) for each in events if each["action"] == "die"]
     count = sum(ends[-1] - each <= WINDOW for each in ends)
     return f", {count} times in ten minutes" if count > 1 else ""
+
+
+def moment(unix_seconds: float) -> str:
+    """Return a time such as `2026-11-26 20:58:09 UTC`; of one that no calendar has, the number."""
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"Unix time {unix_seconds:g}"
+
+
+def silence(last_update: float, now: float) -> str:
+    """Return since when a node is silent."""
+    return f"no heartbeat since {moment(last_update)} ({age(now - last_update)} ago)"
+
+
+def limit(stale_after_seconds: float) -> str:
+    """Return after which time a node is stale."""
+    return f"stale after {stale_after_seconds:g} s without a heartbeat"
+
+
+def causes(kv: Mapping[str, str]) -> str:
+    """Return why a node with this kv may have fallen silent."""
+    return AGENT_CAUSES if "agent.url" in kv else SCRIPT_CAUSES
+
+
+def gone(rollcall: str, hostname: str) -> str:
+    """Return what to do if a host will not come back; ``rollcall`` is how commands begin."""
+    return f"if the host is gone for good: {typed(f'{rollcall} forget', hostname)}"
+
+
+def steps(hostname: str, kv: Mapping[str, str]) -> str:
+    """Return what to look at on the host itself."""
+    if "agent.url" not in kv:
+        return f"{hostname} reports no agent: look at the script that posts its heartbeats"
+    return f"on {hostname}: `systemctl status {UNIT}`, then `journalctl -u {UNIT}`"
