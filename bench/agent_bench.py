@@ -10,7 +10,6 @@ Idle means: apps run, some with a health check, /metrics is read, and nobody ask
 """
 
 import argparse
-import os
 import secrets
 import socket
 import statistics
@@ -31,12 +30,13 @@ import docker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from processes import cpu_seconds, resident_mib
+
 from dev.images import build_busybox
 from tests.support.daemons import Daemon, Daemons
 
 SOCKET = "/var/run/docker.sock"
 RUN_ID = f"bench-{secrets.token_hex(3)}"
-TICKS = os.sysconf("SC_CLK_TCK")
 CHECKED_APPS = 10
 HEALTH = {"path": "/", "interval_seconds": 30}
 SCRAPE_SECONDS = 15
@@ -222,7 +222,7 @@ def idle(agent: Daemon, apps: int, seconds: float) -> None:
     print(
         f"idle with {apps} apps for {seconds:.0f} s ({CHECKED_APPS} checked each"
         f" {HEALTH['interval_seconds']} s, scraped each {SCRAPE_SECONDS} s):"
-        f" {resident_mib(agent.pid):.1f} MiB, {ours / taken * 100:.2f} % of a core;"
+        f" {resident_mib(agent.pid)} MiB, {ours / taken * 100:.2f} % of a core;"
         f" the engine {sum(theirs) / taken * 100:.2f} %"
     )
 
@@ -232,17 +232,6 @@ def engine_pids() -> list[int]:
     dockerd = int(Path("/var/run/docker.pid").read_text())
     children = Path(f"/proc/{dockerd}/task").glob("*/children")  # any thread may have started it
     return [dockerd, *(int(pid) for file in children for pid in file.read_text().split())]
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
 
 
 def free_port() -> int:
@@ -279,7 +268,7 @@ def main() -> None:
             idle(agent, len(names), options.idle)
             names += create(agent, image, options.apps - len(names), first=len(names))
             compare_reads(agent, EngineConnection(options.socket), names, options.rounds)
-            print(f"resident after that: {resident_mib(agent.pid):.1f} MiB")
+            print(f"resident after that: {resident_mib(agent.pid)} MiB")
             if options.rebuilds:
                 down_time(agent, client, names[0], options.rebuilds)
                 rebuilds_beside_readers(agent, names[0], options.rebuilds, options.readers)

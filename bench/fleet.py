@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fleet_registries import KEY, RegistryProcess, Trust, running_registries, unused_port
 from load.probe import Probe, ProbeOptions
-from load.simulated import percentiles
-from load.simulators import Simulators
-from registry_bench import cpu_seconds, resident_mib
+from load.simulators import Simulators, percentiles
+from processes import cpu_seconds, resident_mib
 
 from dev.waiting import until
 from tests.support.prometheus import Prometheus, running_prometheus

@@ -13,8 +13,7 @@ from pathlib import Path
 import requests
 import yaml
 from jetstream_bench import pids_of
-from load.simulated import hostname
-from load.simulators import Access
+from load.simulators import Access, hostname
 from registry_bench import PROGRAM
 
 from dev.waiting import until

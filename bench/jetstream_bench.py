@@ -28,8 +28,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from load.registry_load import KEY, Result, Wrk
-from registry_bench import PROGRAM, RULES, cpu_seconds, resident_mib
-from registry_peers import etcd_cluster, process, started, wait_for
+from processes import cpu_seconds, etcd_cluster, process, resident_mib, started, wait_for
+from registry_bench import PROGRAM, RULES
 
 from dev.waiting import until
 from tests.support.registry.nats.servers import NatsCluster

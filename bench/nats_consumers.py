@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fleet_registries import unused_port
 from jetstream_bench import pids_of
-from registry_bench import cpu_seconds
+from processes import cpu_seconds
 
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.bucket import open_bucket

@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import gc
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -32,7 +31,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from load.registry_load import BODY, KEY, Result, SteadyLoad, Wrk
-from registry_peers import bare, etcd, process
+from processes import bare, cpu_seconds, etcd, process, resident_mib
 
 from registry.store.protocol import Row
 from registry.store.sqlite.store import SqliteStore
@@ -156,12 +155,6 @@ def _verdict(ratio: float, aim: float) -> str:
     return "met" if ratio >= aim else "MISSED"
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, with all its threads, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def fill(file: Path, nodes: int, offering: int) -> None:
     """Make a store of nodes, the first ``offering`` of which offer the service."""
     store = SqliteStore(path=file, monotonic=time.monotonic, observe=lambda _n, _s: None)
@@ -190,12 +183,6 @@ def get(path: str) -> bytes:
     )
     answer.raise_for_status()
     return answer.content
-
-
-def resident_mib(pid: int) -> int:
-    """Return the resident memory of a process in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text("ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 
 def heartbeats(bench: Bench) -> None:

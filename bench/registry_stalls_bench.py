@@ -37,12 +37,20 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from load.large_posts import CONNECTIONS, LargePosts
 from load.probe import Probe
 from load.registry_load import KEY, SteadyLoad
-from load.waits import ROW_SECONDS, SETTLE_SECONDS, Measured, NoAnswerError, Waits, host
+from load.waits import (
+    CONNECTIONS,
+    ROW_SECONDS,
+    SETTLE_SECONDS,
+    LargePosts,
+    Measured,
+    NoAnswerError,
+    Waits,
+    host,
+)
+from processes import process
 from registry_bench import PEER, PORT, PROGRAM, Bench, fill
-from registry_peers import process
 
 from registry.api.access import NodeKeys
 

@@ -3,18 +3,18 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
 from config.load import ConfigError
 from dev import engine
-from dev.run import daemon, state, terminal
+from dev.run import daemon, state
 from dev.run.instructions import Instructions
 from dev.run.missing import Missing
-from dev.run.screen import Screen
-from dev.run.steady import Steady
+from dev.run.terminal import Screen, foreground, stop_event
 from dev.run.trial import Trial
 from dev.waiting import StopRequestedError
 
@@ -23,12 +23,28 @@ STEADY_SECONDS = 8.0
 UNNOTICED = Missing("the agent has not found the Docker Engine yet")
 
 
+class Steady:
+    """Says whether the values that it is shown have stayed the same for some seconds."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._value: object = None
+        self._since = clock()
+
+    def is_steady(self, value: object) -> bool:
+        """Take the present value; return whether it has been the same for so long."""
+        if value != self._value:
+            self._value, self._since = value, self._clock()
+        return self._clock() - self._since >= self._seconds
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until Ctrl-C or SIGTERM; return the exit status."""
     options = _options(arguments)
-    stop = terminal.stop_event()
+    stop = stop_event()
     screen = Screen(stop)
-    with terminal.foreground():
+    with foreground():
         try:
             _run(options, screen, stop)
         except StopRequestedError:

@@ -1,4 +1,4 @@
-from dev.run.steady import Steady
+from dev.run.__main__ import Steady
 
 
 def test_what_changes_again_within_the_time_is_not_steady() -> None:

@@ -1,9 +1,10 @@
-"""The peers of the registry's benchmark, each in its own process: etcd, and bare aiohttp.
+"""Servers in processes of their own, what they use, and peers: etcd, and bare aiohttp.
 
-python bench/registry_peers.py PORT FILE     # bare handlers; GET answers the file's content
+python bench/processes.py PORT FILE     # bare handlers; GET answers the file's content
 """
 
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -98,6 +99,18 @@ def _answers(server: subprocess.Popen[bytes], url: str) -> bool:
     with suppress(requests.RequestException):
         return requests.get(url, headers={"Authorization": f"Bearer {KEY}"}, timeout=5).ok
     return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, with all its threads, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> int:
+    """Return the resident memory of a process in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 
 @contextmanager
