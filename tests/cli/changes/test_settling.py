@@ -14,7 +14,7 @@ from cli.errors import CommandError
 from cli.reach.choice import AppName
 from clients.agent import AgentClient
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -294,10 +294,7 @@ async def test_an_agent_that_does_not_answer_for_a_moment_is_asked_again(
 async def test_a_change_that_cannot_be_looked_at_is_told_to_be_done(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.json_response({"message": "this key may not read"}, status=403)
-
-    agent.answers["GET", SHOP] = answer
+    agent.answers["GET", SHOP] = refusal(403, "this key may not read")
 
     ran = await rollcall("app", "start", "web-1/shop")
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -288,21 +288,12 @@ async def test_a_label_that_the_agent_rejects_changes_nothing(
 ) -> None:
     file.write(FILE.replace("64", "128").replace("[a:b]", "[a:b, c:d]"))
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
-    agent.answers["POST", f"{SHOP}/labels?dry_run=true"] = refusing(400)
+    agent.answers["POST", f"{SHOP}/labels?dry_run=true"] = refusal(400, "not here")
 
     done = await rollcall("apply", "-f", str(file), "--yes")
 
     assert (done.status, "nothing was changed" in done.err) == (2, True)
     assert all("dry_run=true" in each.path for each in agent.changes())
-
-
-def refusing(status: int) -> Any:
-    """Return an answer with an error."""
-
-    async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": "not here"}, status=status)
-
-    return refuse
 
 
 @pytest.mark.parametrize(
@@ -312,7 +303,9 @@ async def test_a_comparison_ends_with_what_a_script_has_to_know(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile, refused: int | None, status: int
 ) -> None:
     file.write(FILE.replace("64", "128"))
-    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN if refused is None else refusing(refused)
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = (
+        PLAN if refused is None else refusal(refused, "not here")
+    )
 
     assert (await rollcall("diff", "-f", str(file))).status == status
 
@@ -322,7 +315,7 @@ async def test_a_key_that_may_only_read_compares_and_changes_nothing(
 ) -> None:
     file.write(FILE.replace("64", "128") + FILE.removeprefix("apps:\n").replace("shop", "new", 1))
     for path in (f"{SHOP}?dry_run=true", "/v1/apps?dry_run=true"):
-        agent.answers["PUT", path] = agent.answers["POST", path] = refusing(403)
+        agent.answers["PUT", path] = agent.answers["POST", path] = refusal(403, "not here")
 
     compared = await rollcall("diff", "-f", str(file), "-o", "json")
     applied = await rollcall("apply", "-f", str(file), "--yes")

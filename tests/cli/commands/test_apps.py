@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, refusal
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -137,10 +137,7 @@ async def test_a_registry_in_place_of_an_agent_is_named_and_nothing_is_changed(
 async def test_only_what_another_key_may_do_is_told_as_a_matter_of_the_key(
     rollcall: Rollcall, agent: FakeAgent, status: int, message: str, ended: int
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": message}, status=status)
-
-    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["POST", "/v1/apps"] = refusal(status, message)
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
 
@@ -169,10 +166,7 @@ async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(
 async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": "this key may only read"}, status=403)
-
-    agent.answers["GET", SHOP] = refuse
+    agent.answers["GET", SHOP] = refusal(403, "this key may only read")
 
     ran = await rollcall("app", "show", "web-1/shop")
 
@@ -190,11 +184,8 @@ async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_k
     *,
     is_own_file: bool,
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        message = "a valid key is needed: send the header `Authorization: Bearer KEY`"
-        return web.json_response({"message": message}, status=401)
-
-    agent.answers["GET", "/v1/apps"] = agent.answers["GET", SHOP] = refuse
+    message = "a valid key is needed: send the header `Authorization: Bearer KEY`"
+    agent.answers["GET", "/v1/apps"] = agent.answers["GET", SHOP] = refusal(401, message)
     key = tmp_path / "web-1.ops"
     key.touch(mode=0o600)
     key.write_text("k" * 40)
@@ -220,10 +211,8 @@ async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_k
 async def test_a_change_that_fails_for_want_of_the_engine_names_doctor(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def without_engine(_: web.Request) -> web.Response:
-        return web.json_response({"message": "the engine cannot be reached"}, status=503)
-
-    agent.answers["POST", "/v1/apps"] = agent.answers["GET", SHOP] = without_engine
+    away = refusal(503, "the engine cannot be reached")
+    agent.answers["POST", "/v1/apps"] = agent.answers["GET", SHOP] = away
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:1")
 
@@ -313,10 +302,8 @@ async def test_a_stop_is_no_short_interruption(rollcall: Rollcall, agent: FakeAg
 async def test_a_change_that_failed_is_told_with_what_runs_now(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        said = "app `shop` does not stay up: it ended with exit code 7; it wrote:\nbad settings"
-        return web.json_response({"message": said}, status=409)
-
+    said = "app `shop` does not stay up: it ended with exit code 7; it wrote:\nbad settings"
+    refuse = refusal(409, said)
     agent.answers["PUT", SHOP] = refuse
     agent.answers["GET", SHOP] = APP_RECORD | {"revision": 2}
     update = ("app", "update", "web-1/shop", "--image", "shop:2")
@@ -344,11 +331,8 @@ async def test_a_change_that_failed_is_told_with_what_runs_now(
 async def test_an_app_that_exists_is_changed_by_an_update(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        said = "there is an app `shop` already; choose another name"
-        return web.json_response({"message": said}, status=409)
-
-    agent.answers["POST", "/v1/apps"] = refuse
+    said = "there is an app `shop` already; choose another name"
+    agent.answers["POST", "/v1/apps"] = refusal(409, said)
     agent.answers["GET", SHOP] = APP_RECORD
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
@@ -360,10 +344,7 @@ async def test_an_app_that_exists_is_changed_by_an_update(
 async def test_an_app_whose_creation_goes_on_after_an_error_is_no_other_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": "the engine does not answer"}, status=503)
-
-    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["POST", "/v1/apps"] = refusal(503, "the engine does not answer")
     agent.answers["GET", SHOP] = APP_RECORD | {"state": "creating"}
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
@@ -378,10 +359,7 @@ async def test_an_app_whose_creation_goes_on_after_an_error_is_no_other_app(
 async def test_an_image_that_cannot_be_had_names_no_other_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": "the image `x` cannot be had"}, status=404)
-
-    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["POST", "/v1/apps"] = refusal(404, "the image `x` cannot be had")
     agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"name": "shop2"}]
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
@@ -492,11 +470,8 @@ async def test_what_an_app_has_not_is_told_without_another_name(
 async def test_what_an_agent_says_of_its_api_is_told_as_a_command(
     rollcall: Rollcall, agent: FakeAgent, command: str, path: str
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        said = "there is no app `shop`; GET /v1/apps lists those that are"
-        return web.json_response({"message": said}, status=404)
-
-    agent.answers["GET", path] = refuse
+    said = "there is no app `shop`; GET /v1/apps lists those that are"
+    agent.answers["GET", path] = refusal(404, said)
 
     ran = await rollcall("app", command, "web-1/shop")
 

@@ -17,7 +17,7 @@ from pytest_aiohttp import AiohttpServer
 from registry.store.protocol import Member
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, StartAgent
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent, refusal
 from tests.support.cli.terminal import at_terminal
 from tests.support.daemons import FreePort
 from tests.support.registry.client import server_context
@@ -339,11 +339,9 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
 async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
     rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
-    async def without_engine(_: web.Request) -> web.Response:
-        return web.json_response({"message": "the engine cannot be reached"}, status=503)
-
     played = await fake_agent()
-    played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], without_engine)
+    away = refusal(503, "the engine cannot be reached")
+    played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], away)
     kv = {"agent.url": played.url, "agent.version": "1"}
     await registry.post("web-1", kv={**kv, "docker.state": "unreachable"})
     ran = await rollcall("doctor", "-o", "json")

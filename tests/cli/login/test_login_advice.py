@@ -4,15 +4,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from cli.reach.advice import Attempt, failed_login
 from cli.reach.contexts import Context
 from clients.errors import NotTls, OtherDaemon, Unreachable
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import refusal
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import Handler, HttpServer
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -23,15 +23,6 @@ PLAIN = ("--allow-plain", "127.0.0.1")
 def plain_url(registry: InProcessRegistry) -> str:
     """Return the URL of a registry without TLS."""
     return f"http://127.0.0.1:{registry.address[1]}"
-
-
-def refusing(status: int) -> Handler:
-    """Return a daemon that answers each request with an error."""
-
-    async def answer(_request: web.Request) -> web.Response:
-        return web.json_response({"message": "no"}, status=status)
-
-    return answer
 
 
 async def test_plain_http_to_a_loopback_address_needs_no_permission(
@@ -84,7 +75,7 @@ async def test_a_port_with_tls_is_told_with_the_command_for_it(
     rollcall: Rollcall, tmp_path: Path, key_file: Path, http_server: HttpServer
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
-    url = await http_server(refusing(404), tls=tls)
+    url = await http_server(refusal(404, "no"), tls=tls)
     plain = url.replace("https:", "http:")
     ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN)
 
@@ -111,9 +102,9 @@ async def test_an_agent_is_told_apart_from_a_registry(
     rollcall: Rollcall, key_file: Path, http_server: HttpServer, status: int
 ) -> None:
     key = ("--key-file", str(key_file), *PLAIN)
-    url = await http_server(refusing(status), daemon="agent")
+    url = await http_server(refusal(status, "no"), daemon="agent")
     agent = await rollcall("login", url, *key)
-    other = await rollcall("login", await http_server(refusing(404)), *key)
+    other = await rollcall("login", await http_server(refusal(404, "no")), *key)
 
     assert agent.status == 3
     assert agent.err == (
@@ -127,7 +118,7 @@ async def test_an_agent_is_told_apart_from_a_registry(
 async def test_a_key_that_is_not_permitted_is_told_with_the_login(
     rollcall: Rollcall, key_file: Path, status: int, http_server: HttpServer
 ) -> None:
-    url = await http_server(refusing(status))
+    url = await http_server(refusal(status, "no"))
     ran = await rollcall("login", url, "--key-file", str(key_file), *PLAIN)
     rollcall.environment["ROLLCALL_KEY"] = SCRAPER
     of_variable = await rollcall("login", url, *PLAIN)
@@ -284,7 +275,7 @@ async def test_a_port_with_tls_keeps_what_is_allowed_for_agents(
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
     networks = ("--allow-plain", "10.0.0.0/8")
-    url = await http_server(refusing(404), tls=tls)
+    url = await http_server(refusal(404, "no"), tls=tls)
     plain = url.replace("https:", "http:")
     ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN, *networks)
 

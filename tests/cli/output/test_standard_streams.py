@@ -1,9 +1,10 @@
-"""Standard streams that are closed, or of a locale that cannot express what is printed."""
+"""Standard streams that are closed, full, or of a locale that cannot express what is printed."""
 
 import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,19 @@ async def test_a_working_directory_that_is_gone_is_told(rollcall: Rollcall) -> N
         2,
         "rollcall: ops.key: the working directory is gone; give the whole path\n",
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["man", "--help", "completion bash"])
+def test_output_that_cannot_be_written_is_told_in_one_line(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "cli.main", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ran.returncode == 1
+    assert ran.stderr == "rollcall: the output cannot be written: No space left on device\n"

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from aiohttp import web
 
 from tests.support.certificates import Authority
 from tests.support.cli.collector import collector
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import StartAgent
+from tests.support.cli.fake_agent import StartAgent, refusal
 from tests.support.registry.client import server_context
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
@@ -181,11 +180,8 @@ async def test_a_context_file_with_two_keys_for_agents_is_a_mistake(trusting: Ro
 async def test_an_agent_without_the_derived_key_is_named_with_the_command_that_prints_it(
     trusting: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, secret_file: Path
 ) -> None:
-    async def reject(_: web.Request) -> web.Response:
-        return web.json_response({"message": "a valid key is needed"}, status=401)
-
     agent = await fake_agent()
-    agent.answers["GET", "/v1/apps/shop"] = reject
+    agent.answers["GET", "/v1/apps/shop"] = refusal(401, "a valid key is needed")
     await registry.post("web-1", kv={"agent.url": agent.url})
 
     ran = await trusting("app", "show", "web-1/shop")

@@ -1,10 +1,19 @@
+"""The file of contexts, and the keys that a context names."""
+
 import stat
 from pathlib import Path
 
 import pytest
 
 from cli.errors import WrongUsage
-from cli.reach.contexts import Context, ContextFile, Contexts, context_path
+from cli.reach.contexts import (
+    Context,
+    ContextFile,
+    Contexts,
+    context_path,
+    read_agent_key,
+    read_key,
+)
 
 LAB = Context(registry="https://lab:7655", ca="/ca.crt", allow_plain=["10.0.0.0/8"])
 
@@ -80,3 +89,101 @@ def test_the_path_is_that_of_the_environment_or_of_the_users_settings() -> None:
     assert context_path({"ROLLCALL_CONFIG": "/x.yml"}) == Path("/x.yml")
     assert context_path({"XDG_CONFIG_HOME": "/c"}) == Path("/c/rollcall/contexts.yml")
     assert context_path({}) == Path.home() / ".config/rollcall/contexts.yml"
+
+
+URL = "https://registry:7655"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "ops.key"
+    path.touch(mode=0o600)
+    path.write_text("key-of-the-file\n")
+    return path
+
+
+def test_the_environment_wins_over_the_context(key_file: Path) -> None:
+    context = Context(registry=URL, key_file=str(key_file))
+
+    assert read_key(context, {}) == "key-of-the-file"
+    assert read_key(context, {"ROLLCALL_KEY": "key-of-the-environment"}) == "key-of-the-environment"
+
+
+def test_a_command_prints_the_key_without_a_shell() -> None:
+    context = Context(registry=URL, key_command="printf '%s\\n' 'key;of$the|command'")
+
+    assert read_key(context, {}) == "key;of$the|command"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
+def test_a_file_that_others_may_use_is_refused_with_the_command_that_mends_it(
+    key_file: Path, mode: int
+) -> None:
+    key_file.chmod(mode)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_key(Context(registry=URL, key_file=str(key_file)), {})
+
+    assert raised.value.hint == f"chmod 600 {key_file}"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "two words", "ключ", "a\x00b", "a\nb"])
+def test_what_is_no_key_is_refused_without_being_shown(key_file: Path, text: str) -> None:
+    key_file.write_text(text)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_key(Context(registry=URL, key_file=str(key_file)), {})
+
+    assert not text.strip() or text not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("false", "status 1"),
+        ("/nonexistent", "cannot be run"),
+        ("'", "cannot be run"),
+        ("", "cannot be run"),
+        ("true", "no key"),
+    ],
+)
+def test_a_command_that_prints_no_key_is_refused(command: str, said: str) -> None:
+    with pytest.raises(WrongUsage, match=said):
+        read_key(Context(registry=URL, key_command=command), {})
+
+
+def test_without_a_key_the_next_step_is_a_login(tmp_path: Path) -> None:
+    for context in (Context(registry=URL), Context(registry=URL, key_file=str(tmp_path / "none"))):
+        with pytest.raises(WrongUsage) as raised:
+            read_key(context, {})
+        assert raised.value.hint == "rollcall context set --key-file FILE"
+
+
+def test_the_key_of_an_agent_is_in_the_file_of_its_host(tmp_path: Path) -> None:
+    for host in ("web-1.test", "web-2.test"):
+        (tmp_path / f"{host}.key").touch(mode=0o600)
+        (tmp_path / f"{host}.key").write_text(f"key-of-{host}\n")
+
+    assert read_agent_key(f"{tmp_path}/{{hostname}}.key", "web-2.test") == "key-of-web-2.test"
+
+
+@pytest.mark.parametrize(
+    "hostname", ["", ".", "..", "../keys", "/keys", "a/../keys", "a\0b", "a\n"]
+)
+def test_no_hostname_leads_to_another_folder(tmp_path: Path, hostname: str) -> None:
+    for folder in (tmp_path, tmp_path / "hosts", tmp_path / "hosts" / "keys", tmp_path / "keys"):
+        folder.mkdir(exist_ok=True)
+        (folder / "ops").touch(mode=0o600)
+        (folder / "ops").write_text("key-of-the-registry")
+
+    with pytest.raises(WrongUsage, match="is none that a file of a key could have"):
+        read_agent_key(f"{tmp_path}/hosts/{{hostname}}/ops", hostname)
+
+
+def test_a_key_of_an_agent_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key of web-1").touch(mode=0o644)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_agent_key(f"{tmp_path}/key of {{hostname}}", "web-1")
+
+    assert raised.value.hint == f"chmod 600 '{tmp_path}/key of web-1'"

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.support.certificates import Authority, self_signed
 from tests.support.cli.collector import ROGUE, collector
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, StartAgent
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent, refusal
 from tests.support.cli.junk import JUNK
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import HttpServer
@@ -257,10 +257,7 @@ async def test_the_name_of_an_app_is_one_word(
 async def test_what_a_rogue_says_cannot_control_the_terminal(
     rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, http_server: HttpServer
 ) -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        return web.json_response({"message": "\x1b]0;owned\x07\x1b[2J\u202egood"}, status=409)
-
-    url = await http_server(refuse, daemon="agent")
+    url = await http_server(refusal(409, "\x1b]0;owned\x07\x1b[2J\u202egood"), daemon="agent")
     await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
     told = [
         await rollcall("app", "stop", "victim.test/shop"),

@@ -1,4 +1,4 @@
-"""The file that is written, and the command after a change of it."""
+"""The file that is written, the command after a change of it, and the nodes in templates."""
 
 import asyncio
 import os
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.file import CommandFailed, OutputFile, RenderError, command_line, run_command
+from cli.render.file import (
+    CommandFailed,
+    NodeSet,
+    OutputFile,
+    RenderError,
+    command_line,
+    run_command,
+)
+from clients.models import AddressedNode, NodeEvent
 from tests.support.requirements import NEEDS_ROOT
 from tests.support.waiting import async_until
 
@@ -41,18 +49,6 @@ def test_a_file_that_differs_is_replaced_and_keeps_its_mode(tmp_path: Path) -> N
         assert reader.read() == b"old"  # who reads it at present gets all of the old one
 
     assert (file.read_bytes(), mode(file)) == (b"new", 0o604)
-
-
-def test_a_file_that_does_not_differ_is_not_touched(tmp_path: Path) -> None:
-    file = tmp_path / "out.conf"
-    file.write_bytes(b"same")
-    before = file.stat()
-
-    output = OutputFile(file)
-
-    assert not output.replace(b"same", with_command=True)
-    assert not output.is_command_due
-    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @NEEDS_ROOT
@@ -108,20 +104,6 @@ def test_a_file_that_there_is_no_room_for_stays_as_it_was(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["out.conf"]
 
 
-def test_a_command_is_due_until_it_is_done_in_a_later_run_too(tmp_path: Path) -> None:
-    file = tmp_path / "out.conf"
-    OutputFile(file).replace(b"1", with_command=True)
-    assert OutputFile(file).is_command_due
-
-    later = OutputFile(file)
-    assert not later.replace(b"1", with_command=True)
-    assert later.is_command_due
-    later.command_done()
-
-    assert not OutputFile(file).is_command_due
-    assert [path.name for path in tmp_path.iterdir()] == ["out.conf"]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -155,16 +137,6 @@ async def test_how_a_command_failed_is_told(text: str, told: str) -> None:
 async def test_a_program_that_is_not_there_is_told() -> None:
     with pytest.raises(CommandFailed, match="no-such-program cannot be run: No such file"):
         await run_command(["no-such-program"])
-
-
-async def test_a_command_gets_the_environment_that_is_given(tmp_path: Path) -> None:
-    words = command_line(f"env > {tmp_path}/seen", by_shell=True)
-
-    await run_command(words, environment={"NAME": "value"})
-
-    seen = (tmp_path / "seen").read_text()
-    assert "NAME=value" in seen
-    assert "HOME=" not in seen
 
 
 @pytest.mark.slow
@@ -215,3 +187,35 @@ def is_alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def told(nodes: NodeSet, *events: str) -> NodeSet:
+    """Apply events, such as `node h1`."""
+    for event in events:
+        kind, _, hostname = event.partition(" ")
+        match kind:
+            case "node":
+                node = AddressedNode(
+                    hostname=hostname, labels=["a:1", "a:2", "b:3"], kv={}, last_update=1
+                )
+                nodes.apply(NodeEvent(kind="node", hostname=hostname, node=node))
+            case "gone":
+                nodes.apply(NodeEvent(kind="gone", hostname=hostname))
+            case "stale":
+                nodes.apply(NodeEvent(kind="stale", hostname=hostname))
+            case _:
+                nodes.apply(NodeEvent(kind="fresh", hostname=hostname))
+    return nodes
+
+
+def test_templates_see_which_nodes_are_stale_and_the_values_of_their_labels() -> None:
+    nodes = told(NodeSet(), "node h2", "node h1", "stale h1", "stale h2", "fresh h2")
+    told(nodes, "node h3", "stale h3", "gone h3", "node h3")
+
+    assert [(node.hostname, node.stale) for node in nodes] == [
+        ("h1", True),
+        ("h2", False),
+        ("h3", False),
+    ]
+    first = next(iter(nodes))
+    assert (first.values("a"), first.values("b"), first.values("c")) == (["1", "2"], ["3"], [])

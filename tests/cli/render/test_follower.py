@@ -204,17 +204,6 @@ async def test_a_file_that_cannot_be_written_is_told_and_tried_again_without_a_c
 
 
 @in_virtual_time
-async def test_once_writes_the_file_runs_the_command_and_ends(tmp_path: Path) -> None:
-    harness = Harness(tmp_path / "hosts")
-    harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
-
-    await harness.follower.once()
-
-    assert harness.file.written == [["h1", "h2"]]
-    assert len(harness.file.runs) == 1
-
-
-@in_virtual_time
 async def test_once_tells_what_hinders_it_and_ends(tmp_path: Path) -> None:
     warming, away, lost, failing = (Harness(tmp_path / f"hosts-{number}") for number in range(4))
     warming.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=30))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
+from tests.support.cli.fake_agent import refusal
 from tests.support.cli.fleet_of_three import Fleet
 
 pytestmark = pytest.mark.slow
@@ -125,9 +126,7 @@ async def test_what_cannot_be_seen_is_not_known(fleet: Fleet) -> None:
         fleet.agents[0].answers["GET", "/v1/apps/shop"] = refuse
         return await refuse(_request)
 
-    async def refuse(_request: web.Request) -> web.Response:
-        return web.json_response({"message": "the engine is away"}, status=503)
-
+    refuse = refusal(503, "the engine is away")
     fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = vanish
 
     table = await fleet.run("rebuild", "shop", "web-0")

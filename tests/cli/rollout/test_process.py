@@ -13,7 +13,7 @@ from aiohttp import web
 from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
 from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.cli.terminal import at_terminal
 from tests.support.machine.terminal import terminal
@@ -225,10 +225,7 @@ async def test_a_named_host_without_the_app_is_told_before_anything_changes(
 async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
     rollcall: Rollcall, agents: list[FakeAgent]
 ) -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        return web.json_response({"message": "cpu: -1 is less than 1"}, status=400)
-
-    agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+    agents[0].answers["PUT", "/v1/apps/shop"] = refusal(400, "cpu: -1 is less than 1")
     agents[1].answers["PUT", "/v1/apps/shop"] = RECORD
     command = CommandLine(rollcall.contexts.parent)
     update = ("update", "shop", "--all", "--set", "cpu=-1")

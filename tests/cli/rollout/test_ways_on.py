@@ -5,7 +5,7 @@ import json
 import pytest
 from aiohttp import web
 
-from tests.support.cli.fake_agent import APP_RECORD
+from tests.support.cli.fake_agent import APP_RECORD, refusal
 from tests.support.cli.fleet_of_three import Fleet
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -235,10 +235,7 @@ async def test_hosts_that_are_all_stale_are_told_as_such(
 async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
     fleet: Fleet, status: int
 ) -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        return web.json_response({"message": "not here"}, status=status)
-
-    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refusal(status, "not here")
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
@@ -247,11 +244,8 @@ async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
 
 
 async def test_fields_are_blamed_where_a_setting_of_the_agent_forbids_them(fleet: Fleet) -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        message = "the image `shop:2` is not allowed; `apps.allowed_images` of this agent allows x"
-        return web.json_response({"message": message}, status=403)
-
-    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+    message = "the image `shop:2` is not allowed; `apps.allowed_images` of this agent allows x"
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refusal(403, message)
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 

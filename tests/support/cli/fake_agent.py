@@ -56,5 +56,14 @@ class FakeAgent:
         return web.json_response(found)
 
 
+def refusal(status: int, message: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return an answer with an error."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"message": message}, status=status)
+
+    return answer
+
+
 # The fixture ``fake_agent`` starts one on 127.0.0.1.
 StartAgent = Callable[[], Awaitable[FakeAgent]]
