@@ -75,17 +75,16 @@ def next_step(error: click.ClickException, arguments: Sequence[str]) -> str:
         return "rollcall --help"
     if isinstance(error, click.NoSuchOption) and _is_global(error):
         return _moved(error.option_name, arguments)
-    if isinstance(error, click.NoSuchOption) and _is_dry_apply(error, ctx):
+    if (
+        isinstance(error, click.NoSuchOption)
+        and error.option_name == "--dry-run"
+        and ctx.info_name == "apply"
+    ):  # `diff` does that
         return "rollcall diff --file FILE"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         option = error.param
         return f"{ctx.command_path} {option.opts[0]} {option.make_metavar(ctx)}"
     return f"{ctx.command_path} --help"
-
-
-def _is_dry_apply(error: click.NoSuchOption, ctx: click.Context) -> bool:
-    """Return whether `apply` was asked only to tell what it would do, which `diff` does."""
-    return ctx.info_name == "apply" and error.option_name == "--dry-run"
 
 
 def _is_global(error: click.NoSuchOption) -> bool:

@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -17,7 +15,6 @@ from cli.errors import DONE, FAILED, NOT_REACHED, CommandError
 from cli.files import make_folder_of, write_private
 from cli.output.output import confirm
 from cli.output.text import some
-from cli.reach.contexts import state_folder
 from cli.reach.session import Session
 from registry.directives import misspelt
 
@@ -110,15 +107,13 @@ async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
                 else:
                     failed = True
 
-    hosts = groupby(sorted(steps, key=_host), key=_host)
-    await asyncio.gather(*(change(list(of_host)) for _, of_host in hosts))
+    by_host: dict[str, list[Step]] = {}
+    for step in steps:
+        by_host.setdefault(step.node.hostname, []).append(step)
+    await asyncio.gather(*map(change, by_host.values()))
     if failed:
         session.output.note(f"{done} of {len(steps)} steps are done; apply again to go on")
     return FAILED if failed else DONE
-
-
-def _host(step: Step) -> str:
-    return step.node.hostname
 
 
 async def _is_done(session: Session, step: Step) -> bool:
@@ -140,20 +135,19 @@ def _show(session: Session, steps: Sequence[Step]) -> None:
         if why is not None:
             session.output.note(f"warning: label {label}: {why}")
     session.output.items(
-        [_item(step) for step in steps],
-        columns={"app": "APP", "step": "STEP", "changes": "CHANGES", "note": "NOTE"},
+        [
+            {
+                "app": str(name_of(step)),
+                "step": step.kind,
+                "changes": changes_of(step),
+                "note": step.note,
+            }
+            for step in steps
+        ],
+        columns=("app", "step", "changes", "note"),
         name="app",
         empty="the file has no apps",
     )
-
-
-def _item(step: Step) -> dict[str, Any]:
-    return {
-        "app": str(name_of(step)),
-        "step": step.kind,
-        "changes": changes_of(step),
-        "note": step.note,
-    }
 
 
 def accept_hosts(session: Session, steps: Sequence[Step]) -> None:
@@ -168,7 +162,7 @@ def accept_hosts(session: Session, steps: Sequence[Step]) -> None:
             for step in steps
             if step.app.name == name and step.app.is_read and not step.app.hosts.hosts
         }
-        kept = _file(session, name)
+        kept = session.folder("accepted") / f"{name}.json"
         known = _hosts(kept)
         new = sorted(chosen - known)
         if new:
@@ -179,10 +173,6 @@ def accept_hosts(session: Session, steps: Sequence[Step]) -> None:
             )
             make_folder_of(kept)
             write_private(kept, msgspec.json.encode(sorted(known | chosen)))
-
-
-def _file(session: Session, app: str) -> Path:
-    return state_folder("accepted", session.environment, *session.chosen) / f"{app}.json"
 
 
 def _hosts(file: Path) -> set[str]:

@@ -96,20 +96,8 @@ def apps(session: Session, *, choice: HostChoice) -> int:
         items = [item for item in items if item["error"] is None]
     session.output.items(
         items,
-        columns={
-            "app": "APP",
-            "state": "STATE",
-            "health": "HEALTH",
-            "image": "IMAGE",
-            "ports": "PORTS",
-            "message": "MESSAGE",
-        },
-        wide={
-            "desired": "DESIRED",
-            "cpu": "CPU LIMIT %",
-            "memory": "MEMORY LIMIT MIB",
-            "labels": "LABELS",
-        },
+        columns=("app", "state", "health", "image", "ports", "message"),
+        wide=("desired", ("cpu", "CPU LIMIT %"), ("memory", "MEMORY LIMIT MIB"), "labels"),
         name="app",
         empty="these hosts run no apps",
         step=f"{session.rollcall} app create --help",
@@ -201,16 +189,16 @@ def top(session: Session, *, sort: str, choice: HostChoice) -> int:
         items.sort(key=lambda item: (item[key] is None, -(item[key] or 0)))
     session.output.items(
         items,
-        columns={
-            "app": "APP",
-            "state": "STATE",
-            "cpu_percent": "CPU %",
-            "cpu_limit_percent": "CPU LIMIT %",
-            "memory": "MEMORY",
-            "memory_limit": "MEMORY LIMIT",
-            "memory_percent": "MEMORY %",
-            "message": "MESSAGE",
-        },
+        columns=(
+            "app",
+            "state",
+            ("cpu_percent", "CPU %"),
+            ("cpu_limit_percent", "CPU LIMIT %"),
+            "memory",
+            "memory_limit",
+            ("memory_percent", "MEMORY %"),
+            "message",
+        ),
         name="app",
         empty="these hosts run no apps",
         row=_usage_row,
@@ -308,14 +296,7 @@ def processes(session: Session, *, app: AppName) -> None:
     """List the processes of an app."""
     session.output.items(
         _asked(session, app, lambda agent: agent.processes(app.name)),
-        columns={
-            "pid": "PID",
-            "user": "USER",
-            "cpu_percent": "CPU %",
-            "memory": "MEMORY",
-            "age": "AGE",
-            "command": "COMMAND",
-        },
+        columns=("pid", "user", ("cpu_percent", "CPU %"), "memory", "age", "command"),
         name="pid",
         empty="the app does not run",
         row=lambda each: {
@@ -331,15 +312,15 @@ def history(session: Session, *, app: AppName) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session.output.items(
         _asked(session, app, lambda agent: agent.history(app.name)),
-        columns={
-            "revision": "REVISION",
-            "created_at": "CREATED (UTC)",
-            "by": "BY",
-            "operation": "OPERATION",
-            "changed": "CHANGED",
-            "image": "IMAGE",
-        },
-        wide={"image_id": "IMAGE ID"},
+        columns=(
+            "revision",
+            ("created_at", "CREATED (UTC)"),
+            "by",
+            "operation",
+            "changed",
+            "image",
+        ),
+        wide=("image_id",),
         name="revision",
         empty="there is no revision",
         row=partial(_happened, session),
@@ -351,15 +332,15 @@ def events(session: Session, *, app: AppName) -> None:
     """List what happened to an app, the oldest first."""
     session.output.items(
         _asked(session, app, lambda agent: agent.events(app.name)),
-        columns={
-            "time": "TIME (UTC)",
-            "action": "ACTION",
-            "by": "BY",
-            "outcome": "OUTCOME",
-            "exit_code": "EXIT CODE",
-            "changed": "CHANGED",
-            "message": "MESSAGE",
-        },
+        columns=(
+            ("time", "TIME (UTC)"),
+            "action",
+            "by",
+            "outcome",
+            "exit_code",
+            "changed",
+            "message",
+        ),
         name="id",
         empty="nothing has happened to it",
         row=partial(_happened, session),

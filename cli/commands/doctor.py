@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Container, Iterable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cli.command import command
 from cli.errors import FAILED, NotReached, WrongUsage
@@ -26,10 +26,6 @@ from clients.errors import (
 from clients.message import Node
 from clients.models import Denied, Expected, ExplainedNode, Record, Status
 from registry.directives import misspelt
-
-if TYPE_CHECKING:
-    from clients.agent import AgentClient
-
 
 Level = Literal["ok", "warning", "error"]
 MAX_CLOCK_SECONDS = 5
@@ -83,7 +79,7 @@ def doctor(session: Session) -> int:
         items = list({item["check"]: item for item in items}.values())
     session.output.items(
         items,
-        columns={"level": "", "check": "CHECK", "text": "FOUND"},
+        columns=(("level", ""), "check", ("text", "FOUND")),
         name="check",
         empty="nothing was looked at",
     )
@@ -336,7 +332,8 @@ async def agent_findings(
     outcomes = await ask_all(named, ask)
     failed = [each for each in outcomes if each.error is not None]
     text = f"{len(named) - len(failed)} of {len(named)} agents answer"
-    found = [Finding(_level(len(failed), len(named)), "agents", text)]
+    level: Level = "ok" if not failed else "warning" if len(failed) < len(named) else "error"
+    found = [Finding(level, "agents", text)]
     found += [
         Finding("error", "agents", f"{each.node.hostname}: {each.error}")
         for each in failed
@@ -364,7 +361,11 @@ async def _of_agent(
             if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
                 raise
         offset = agent.clock_offset_seconds
-        apps = await _apps(agent)
+        apps: list[Record] | AgentError
+        try:
+            apps = await agent.apps()
+        except AgentError as error:
+            apps = error
     found = [*_reported_sick(node)] if isinstance(apps, AgentError) and not is_silent else []
     if offset is not None:
         found += _clock(offset - registry_offset, f"{node.hostname}'s", "the registry's")
@@ -392,25 +393,12 @@ def _is_of_engine(node: Node, apps: list[Record] | AgentError) -> bool:
     )
 
 
-def _level(failed: int, of: int) -> Level:
-    if failed == 0:
-        return "ok"
-    return "warning" if failed < of else "error"
-
-
 def _without_agent(nodes: Sequence[Node]) -> Iterable[Finding]:
     names = [node.hostname for node in nodes if AGENT_URL not in node.kv]
     if names:
         verb = "reports" if len(names) == 1 else "report"
         text = f"{counted(len(names), 'host')} {verb} no agent: {some(names)}"
         yield Finding("ok", "agents", text)
-
-
-async def _apps(agent: "AgentClient") -> list[Record] | AgentError:
-    try:
-        return await agent.apps()
-    except AgentError as error:
-        return error
 
 
 def _reported_sick(node: Node) -> Iterable[Finding]:

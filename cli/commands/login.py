@@ -310,13 +310,8 @@ def show_contexts(session: Session) -> None:
         ]
     session.output.items(
         items,
-        columns={"current": "", "name": "NAME", "registry": "REGISTRY"},
-        wide={
-            "ca": "CA",
-            "key_file": "KEY FILE",
-            "agents": "KEYS OF AGENTS",
-            "allow_plain": "WITHOUT TLS",
-        },
+        columns=(("current", ""), "name", "registry"),
+        wide=("ca", "key_file", ("agents", "KEYS OF AGENTS"), ("allow_plain", "WITHOUT TLS")),
         name="name",
         empty="there is no context yet",
         step="rollcall login --help",

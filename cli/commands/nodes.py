@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -20,6 +20,9 @@ from cli.table import completed
 from clients.errors import HostnameTaken, NotFound
 from clients.message import Node
 from clients.models import AddressedNode, ExplainedNode, ExplainedService, RollCall, Status
+
+if TYPE_CHECKING:
+    from clients.registry import RegistryClient
 
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
 COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -51,21 +54,12 @@ def nodes(session: Session, *, stale: bool | None, choice: HostChoice) -> None:
     states = {False: "fresh", True: "stale"}
     session.output.items(
         [{**msgspec.to_builtins(each), "state": states[each.hostname in silent]} for each in found],
-        columns={
-            "hostname": "HOST",
-            "state": "STATE",
-            "age": "HEARD",
-            **({"since": "SINCE"} if stale else {}),
-            "apps": "APPS",
-            "labels": "LABELS",
-        },
-        wide={
-            "address": "ADDRESS",
-            "agent": "AGENT",
-            "version": "VERSION",
-            "docker": "DOCKER",
-            "os": "OS",
-        },
+        columns=(
+            *(("hostname", "HOST"), "state", ("age", "HEARD")),
+            *(["since"] if stale else []),
+            *("apps", "labels"),
+        ),
+        wide=("address", "agent", "version", "docker", "os"),
         name="hostname",
         empty="none of these nodes is stale" if stale else NO_NODE,
         row=lambda item: _row(item, now=0 if status is None else status.now),
@@ -137,7 +131,14 @@ def node(session: Session, *, hostname: str) -> None:
         rollcall node web-1
 
     """
-    found, explained, status = asyncio.run(_explained(session, hostname))
+
+    async def ask() -> tuple[Node, ExplainedNode, Status | None]:
+        found = await session.node(hostname)
+        async with session.registry() as registry:
+            explained = await registry.explain(found.hostname)
+            return found, explained, await registry.status() if explained.stale else None
+
+    found, explained, status = asyncio.run(ask())
     out = session.output
     if not out.is_for_people:
         value = {"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)}
@@ -183,14 +184,6 @@ def _why_stale(session: Session, node: Node, status: Status) -> Iterator[str]:
         yield f"likely: {causes(node.kv)}"
     yield steps(node.hostname, node.kv)
     yield gone(session.rollcall, node.hostname)
-
-
-async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNode, Status | None]:
-    """Return a node, what becomes of its labels, and the registry's status if it is stale."""
-    found = await session.node(hostname)
-    async with session.registry() as registry:
-        explained = await registry.explain(found.hostname)
-        return found, explained, await registry.status() if explained.stale else None
 
 
 @command(
@@ -243,53 +236,50 @@ def _forget_held(session: Session, *, yes: bool) -> None:
     session.output.lines(f"{node.hostname}: {silence(node.last_update, now)}" for node in nodes)
     if not yes:
         confirm(f"Forget {counted(len(nodes), 'host')}, and all their targets?")
-    kept = asyncio.run(_forgotten_if_stale(session, nodes))
+    kept = asyncio.run(session.ask(lambda registry: _forgotten_if_stale(registry, nodes)))
     for name in kept:
         session.output.note(f"{name} reports again, so it is kept")
     session.output.note(f"{counted(len(nodes) - len(kept), 'host')} forgotten; {AGAIN}")
 
 
-async def _forgotten_if_stale(session: Session, nodes: Sequence[Node]) -> list[str]:
+async def _forgotten_if_stale(registry: "RegistryClient", nodes: Sequence[Node]) -> list[str]:
     """Forget the nodes that are still stale; return the names of the others."""
     kept: list[str] = []
-    async with session.registry() as registry:
-        for node in nodes:
-            try:
-                await registry.forget(node.hostname, only_stale=True)
-            except HostnameTaken:
-                kept.append(node.hostname)
-            except NotFound:  # somebody else was quicker
-                continue
+    for node in nodes:
+        try:
+            await registry.forget(node.hostname, only_stale=True)
+        except HostnameTaken:
+            kept.append(node.hostname)
+        except NotFound:  # somebody else was quicker
+            continue
     return kept
 
 
 def _forget_named(session: Session, hosts: Sequence[str], *, yes: bool) -> None:
-    found = asyncio.run(_known(session, hosts))
+    async def known() -> list[ExplainedNode]:
+        names = dict.fromkeys([(await session.node(host)).hostname for host in hosts])
+        async with session.registry() as registry:
+            return [await registry.explain(name) for name in names]
+
+    found = asyncio.run(known())
     if not yes:
         told = ", ".join(f"{each.hostname} ({_last_seen(each)})" for each in found)
         confirm(f"Forget {told}, and {'their' if len(found) > 1 else 'its'} targets?")
-    asyncio.run(_forget(session, found))
+
+    async def forget() -> None:
+        async with session.registry() as registry:
+            for node in found:
+                name = node.hostname
+                await registry.forget(name)
+                step = "" if node.stale else f"; on {name}: rollcall-agent deregister keeps it out"
+                session.output.note(f"{name} is forgotten; {AGAIN}{step}")
+
+    asyncio.run(forget())
 
 
 def _last_seen(node: ExplainedNode) -> str:
     ago = age(node.age_seconds)
     return f"silent for {ago}" if node.stale else f"last seen {ago} ago: {AGAIN}"
-
-
-async def _known(session: Session, hosts: Sequence[str]) -> list[ExplainedNode]:
-    """Return the nodes of these names, each once; NotKnown."""
-    names = dict.fromkeys([(await session.node(host)).hostname for host in hosts])
-    async with session.registry() as registry:
-        return [await registry.explain(name) for name in names]
-
-
-async def _forget(session: Session, found: Sequence[ExplainedNode]) -> None:
-    async with session.registry() as registry:
-        for node in found:
-            name = node.hostname
-            await registry.forget(name)
-            step = "" if node.stale else f"; on {name}: rollcall-agent deregister keeps it out"
-            session.output.note(f"{name} is forgotten; {AGAIN}{step}")
 
 
 @command(name="roll-call")
@@ -320,12 +310,7 @@ def roll_call(session: Session) -> int:
     else:
         output.items(
             items,
-            columns={
-                "hostname": "HOST",
-                "state": "STATE",
-                "last_seen": "LAST SEEN",
-                "rejected": "REJECTED",
-            },
+            columns=(("hostname", "HOST"), "state", "last_seen", "rejected"),
             name="hostname",
             empty=f"all {found.expected} expected hosts report",
         )

@@ -21,7 +21,6 @@ from cli.command import (
 from cli.errors import WrongUsage
 from cli.output.text import Whole, age
 from cli.reach.choice import HostChoice
-from cli.reach.contexts import state_folder
 from cli.reach.names import APP_NAME
 from cli.reach.session import Session
 from cli.rollout.execution import How, carry_out
@@ -267,20 +266,12 @@ def rollouts(session: Session, *, forget: str | None) -> None:
     if forget is not None:
         _forget(session, forget)
         return
-    folder = state_folder("rollouts", session.environment, *session.chosen)
+    folder = session.folder("rollouts")
     kept = (kept_item(session.rollcall, StateFile(folder, app)) for app in kept_apps(folder))
     items = [item for item in kept if item is not None]
     session.output.items(
         items,
-        columns={
-            "app": "APP",
-            "change": "CHANGE",
-            "age": "LAST CHANGE",
-            "done": "DONE",
-            "failed": "FAILED",
-            "left": "LEFT",
-            "note": "NOTE",
-        },
+        columns=("app", "change", ("age", "LAST CHANGE"), "done", "failed", "left", "note"),
         name="app",
         empty="no rollout is unfinished in this context, on this machine",
         row=_row,
@@ -334,7 +325,7 @@ def _ago(item: dict[str, Any]) -> str:
 
 def _forget(session: Session, app: str) -> None:
     """Forget a rollout, unless it runs; say which it was."""
-    file = StateFile(state_folder("rollouts", session.environment, *session.chosen), app)
+    file = StateFile(session.folder("rollouts"), app)
     if app not in kept_apps(file.path.parent):
         raise WrongUsage(
             f"no rollout of {app!a} is unfinished in this context, on this machine",

@@ -59,7 +59,7 @@ def targets(session: Session, *, service: str) -> None:
     items = [_row(target, group) for group in groups for target in group.targets]
     session.output.items(
         items,
-        columns={"target": "TARGET", "host": "HOST", "labels": "LABELS"},
+        columns=("target", "host", "labels"),
         name="target",
         empty=f"{service} has no targets; `{session.rollcall} node HOST` says why",
         step=f"{session.rollcall} services",
@@ -86,12 +86,7 @@ def services(session: Session) -> None:
     found, now = asyncio.run(asked())
     session.output.items(
         msgspec.to_builtins(found),
-        columns={
-            "service": "SERVICE",
-            "nodes": "NODES",
-            "targets": "TARGETS",
-            "scrapers": "SCRAPERS",
-        },
+        columns=("service", "nodes", "targets", "scrapers"),
         name="service",
         empty="no node has a label prometheus:SERVICE",
         row=lambda item: {

@@ -76,7 +76,7 @@ async def _follow(session: Session, filters: Query) -> None:
     def lost(error: RegistryError) -> None:
         session.output.note(f"the connection was lost and will be made again: {error}")
 
-    output, shown = session.output, Changes(_now)
+    output, shown = session.output, Changes(lambda: datetime.now(UTC).strftime("%H:%M:%S"))
 
     def tell_missing(resets: int) -> None:
         if output.is_for_people and shown.resets == resets:
@@ -95,10 +95,6 @@ async def _follow(session: Session, filters: Query) -> None:
                 asyncio.get_running_loop().call_later(
                     event.warming_seconds, tell_missing, shown.resets
                 )
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%H:%M:%S")
 
 
 def _differences(before: Node, after: Node) -> list[str]:

@@ -266,7 +266,8 @@ def _lines(details: Record, output: Output) -> Iterator[str]:
     for name, text in _facts(details, output):
         yield f"  {name:<12} {text}"
     for event in details.get("events", ()):
-        words = [output.time(event["time"]), event["action"], _by(event), event.get("outcome")]
+        by = "" if event.get("by") in (None, "engine") else f"by {event['by']}"
+        words = [output.time(event["time"]), event["action"], by, event.get("outcome")]
         code, message = event.get("exit_code"), first_line(event.get("message"))
         words += ["" if code is None else f"exit {code}", message]
         yield f"  event        {'  '.join(filter(None, words))}"
@@ -274,10 +275,6 @@ def _lines(details: Record, output: Output) -> Iterator[str]:
         yield f"  log          {line}"
     for source, error in details.get("failed", {}).items():
         yield f"  no {source}: {error}"
-
-
-def _by(event: Record) -> str:
-    return "" if event.get("by") in (None, "engine") else f"by {event['by']}"
 
 
 def _facts(details: Record, output: Output) -> Iterator[tuple[str, str]]:

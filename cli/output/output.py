@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+# A field, and its title where that is not its name.
+Column = str | tuple[str, str]
+
+
 class Format(StrEnum):
     """The forms of output: tables for people, the others for programs."""
 
@@ -91,8 +95,8 @@ class Output:
         self,
         items: Sequence[Mapping[str, Any]],
         *,
-        columns: Mapping[str, str],
-        wide: Mapping[str, str] | None = None,
+        columns: Sequence[Column],
+        wide: Sequence[Column] = (),
         name: str,
         empty: str,
         step: str | None = None,
@@ -102,7 +106,7 @@ class Output:
 
         Args:
             items: what was found, as JSON values.
-            columns: the fields in a table, with the titles of their columns.
+            columns: the fields in a table, each with its title where that is not its name.
             wide: the fields that a wide table has besides.
             name: the field that is the name of an item.
             empty: what people are told where there is none.
@@ -118,9 +122,10 @@ class Output:
             self.note(empty)
             self.next_steps(step)
         else:
-            shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
-            rows = [[each.get(key) for key in shown] for each in map(row, items)]
-            self.table(list(shown.values()), rows)
+            shown = [*columns, *(wide if self.form is Format.WIDE else ())]
+            pairs = [(each, _title(each)) if isinstance(each, str) else each for each in shown]
+            rows = [[each.get(key) for key, _ in pairs] for each in map(row, items)]
+            self.table([title for _, title in pairs], rows)
 
     def names(self, names: Iterable[str]) -> None:
         """Print names, which a shell may put behind a command.
@@ -206,6 +211,10 @@ class Output:
     def next_steps(self, hint: str | None) -> None:
         """Tell people what to do next: a command on a line of its own is never cut."""
         _write(self._err, map(visible, steps_of(hint)))
+
+
+def _title(field: str) -> str:
+    return field.replace("_", " ").upper()
 
 
 def _write(stream: TextIO, lines: Iterable[str]) -> None:

@@ -38,7 +38,9 @@ class Whole(str):
 def visible(text: object) -> str:
     """Return a text on one line, in which what could control a terminal is written as an escape."""
     return "".join(
-        character if unicodedata.category(character) not in UNSAFE else _escape(character)
+        character
+        if unicodedata.category(character) not in UNSAFE
+        else character.encode("unicode_escape").decode("ascii")
         for character in str(text)
     )
 
@@ -63,10 +65,6 @@ def some(texts: Sequence[str], separator: str = ", ", *, shown: int = 5) -> str:
 def is_harmless(text: str) -> bool:
     """Return whether a text means nothing but itself to a shell."""
     return HARMLESS.fullmatch(text) is not None
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def age(seconds: float) -> str:

@@ -20,6 +20,7 @@ from cli.reach.contexts import (
     derived_agent_key,
     read_agent_key,
     read_key,
+    state_folder,
 )
 from cli.reach.names import node_not_known
 from cli.reach.trust import agent_address, checked_registry
@@ -88,6 +89,10 @@ class Session:
     def rollcall(self) -> str:
         """Return how a further command begins: with the context, if this one was given it."""
         return program(self.wanted)
+
+    def folder(self, kind: str) -> Path:
+        """Return the folder of what is kept of the context; WrongUsage if there is none."""
+        return state_folder(kind, self.environment, *self.chosen)
 
     def in_context(self, text: str) -> str:
         """Return a text whose commands begin with the context, if this one was given it."""

@@ -75,7 +75,10 @@ def agent_address(node: Node, context: Context) -> Origin:
     if origin.scheme == "http" and not _agent_may_be_plain(origin.host, context):
         raise NotReached(
             f"its agent at {url!a} has no TLS, and the context does not allow the key to go there",
-            hint=_plain_hint(origin.host),
+            hint=_plain_hint(
+                origin.host,
+                "set `node.advertise` of that agent to a URL with https:, or with an address",
+            ),
         )
     if origin.scheme == "https" and context.ca is None:
         raise NotReached(
@@ -105,7 +108,10 @@ def checked_registry(url: str, context: Context) -> None:
     if origin.scheme == "http" and not registry_may_be_plain(origin.host, context):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
-            hint=_registry_hint(origin.host),
+            hint=_plain_hint(
+                origin.host,
+                "log in with https://, or with an address and --allow-plain: rollcall login --help",
+            ),
         )
 
 
@@ -127,16 +133,10 @@ def is_local(context: Context) -> bool:
     return origin is not None and is_loopback_address(origin.host)
 
 
-def _registry_hint(host: str) -> str:
+def _plain_hint(host: str, otherwise: str) -> str:
     if _is_address(host):
         return f"if that is safe: rollcall context set --allow-plain {host}"
-    return "log in with https://, or with an address and --allow-plain: rollcall login --help"
-
-
-def _plain_hint(host: str) -> str:
-    if _is_address(host):
-        return f"if that is safe: rollcall context set --allow-plain {host}"
-    return "set `node.advertise` of that agent to a URL with https:, or with an address"
+    return otherwise
 
 
 def _is_address(host: str) -> bool:

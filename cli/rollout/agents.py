@@ -96,7 +96,8 @@ class AgentHosts:
         except (AgentNotConnected, CommandError) as error:
             raise NotBegun(str(error)) from error
         except AgentError as error:
-            if self._change.action == "update" and _is_invalid(error):
+            is_invalid = isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST
+            if is_invalid and self._change.action == "update":
                 self._invalid.add(host.host)
             host.now, ended = await self._after(host.host, began)
             # The agent's own answer has the reason already.
@@ -298,7 +299,3 @@ def _ended(events: Sequence[Mapping[str, Any]], action: str, since: float) -> st
             why = f": {event['message']}" if event.get("message") else ""
             return f"; by its events, the {action} is {event['outcome']}{why}"
     return ""
-
-
-def _is_invalid(error: Exception) -> bool:
-    return isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST

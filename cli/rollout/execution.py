@@ -14,7 +14,6 @@ from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
 from cli.output.output import confirm
 from cli.output.text import counted, some, typed
 from cli.reach.choice import HostChoice, ask_all
-from cli.reach.contexts import state_folder
 from cli.reach.session import Session
 from cli.rollout.agents import AgentHosts
 from cli.rollout.hosts import (
@@ -150,7 +149,7 @@ def _nothing_changed(session: Session) -> Iterator[None]:
 
 
 def _state_file(session: Session, change: RolloutChange) -> StateFile:
-    return StateFile(state_folder("rollouts", session.environment, *session.chosen), change.app)
+    return StateFile(session.folder("rollouts"), change.app)
 
 
 async def _prepared(
@@ -204,37 +203,31 @@ async def _tell(session: Session, change: RolloutChange, choice: HostChoice, how
     items = [
         {
             **(each.value or {}),
-            **_stepping(steps.get(each.node.hostname)),
+            **({} if step is None else step.values()),
             "host": each.node.hostname,
             "error": each.error,
         }
         for each in outcomes
+        for step in [steps.get(each.node.hostname)]
     ]
     for line in in_words(steps):
         session.output.note(line)
     session.output.items(
         items,
-        columns={
-            "host": "HOST",
-            "image": "IMAGE",
-            "changed": "CHANGES",
-            "replaces_container": "REPLACES",
-            "seconds_without_service": "SECONDS WITHOUT SERVICE",
-            "message": "NOTE",
-            "error": "ERROR",
-        },
+        columns=(
+            "host",
+            "image",
+            ("changed", "CHANGES"),
+            ("replaces_container", "REPLACES"),
+            "seconds_without_service",
+            ("message", "NOTE"),
+            "error",
+        ),
         name="host",
         empty="no host",
         row=partial(_planned, change.action),
     )
     return FAILED if any(each.error is not None for each in outcomes) else DONE
-
-
-def _stepping(step: StepBack | None) -> dict[str, Any]:
-    """Return what programs get of a step back."""
-    if step is None:
-        return {}
-    return {"revision": step.before, "revision_before": step.present, "changed": step.changed}
 
 
 def _planned(action: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,6 +119,10 @@ class StepBack(NamedTuple):
     images: tuple[str, str] = ("", "")
     is_undone: bool = False
 
+    def values(self) -> dict[str, Any]:
+        """Return what programs get of it."""
+        return {"revision": self.before, "revision_before": self.present, "changed": self.changed}
+
     def __str__(self) -> str:
         """Return it in words."""
         there, back = self.images

@@ -86,12 +86,18 @@ def overview(rollout: Rollout, size: "ConsoleDimensions") -> "Group":
 def print_rows(output: Output, rollout: Rollout) -> None:
     """Print what came of each host, and what its app is now."""
     action = rollout.change.action
-    items = [_row(action, each) if output.is_for_people else _item(each) for each in rollout.hosts]
+    by_name = {each.host: each for each in rollout.hosts}
     output.items(
-        items,
-        columns={"host": "HOST", "state": "STATE", "now": "NOW", "message": "MESSAGE"},
+        [_item(each) for each in rollout.hosts],
+        columns=("host", "state", "now", "message"),
         name="host",
         empty="no host",
+        # People have read already what the apps wrote.
+        row=lambda item: {
+            **item,
+            "now": _now(action, by_name[item["host"]]),
+            "message": first_line(item["message"]),
+        },
     )
 
 
@@ -107,12 +113,6 @@ def _item(host: HostProgress) -> dict[str, Any]:
         "revision_before": None if host.before is None else host.before.revision,
         "message": host.message,
     }
-
-
-def _row(action: str, host: HostProgress) -> dict[str, Any]:
-    # People have read already what the apps wrote.
-    message = first_line(host.message)
-    return {"host": host.host, "state": host.state, "now": _now(action, host), "message": message}
 
 
 def _now(action: str, host: HostProgress) -> str:

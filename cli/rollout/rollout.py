@@ -14,7 +14,7 @@ from cli.errors import WrongUsage
 from cli.files import make_folder_of, write_private
 
 HostState = Literal["waiting", "changing", "checking", "done", "failed"]
-# What was wrong: the app, or what it was changed to; or it was not as the check wants it in time.
+# Why a rollout failed on a host.
 Cause = Literal["app", "check"]
 # The states of a container that does not run.
 DOWN = ("created", "exited", "dead")
