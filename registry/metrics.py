@@ -157,10 +157,10 @@ class RegistryMetrics(Collector):
             "Heartbeats refused although they were well-formed.",
             "reason",
             {
-                "clone": counts.refused[CloneRejected],
+                "clone": counts.rejected[CloneRejected],
                 "store": counts.store_failures,
-                "rate": counts.refused[ChangesTooFast],
-                "capacity": counts.refused[CapacityReached],
+                "rate": counts.rejected[ChangesTooFast],
+                "capacity": counts.rejected[CapacityReached],
             }.items(),
         )
 

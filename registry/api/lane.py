@@ -1,6 +1,7 @@
 """Heartbeats, as the lane before aiohttp answers them."""
 
 from functools import partial
+from hashlib import sha256
 
 import msgspec
 
@@ -17,7 +18,7 @@ from httpd.errors import BadInput
 from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
 from registry.api.access import may_report, source_of
 from registry.errors import STATUS_BY_ERROR
-from registry.nodes.directory import body_digest
+from registry.nodes.heartbeats import Report
 from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.nodes import Nodes
 
@@ -47,7 +48,8 @@ class _Heartbeats:
                 hostname = normalise_hostname(name)
             except HostnameInvalid:
                 return None
-        if hostname in self._nodes.denied or not may_report(caller, hostname):
+        denied = self._nodes.denied
+        if (denied.patterns and hostname in denied) or not may_report(caller, hostname):
             return None
         return partial(self._report, hostname, caller)
 
@@ -61,17 +63,16 @@ class _Heartbeats:
             return None
         if peer.names is not None and hostname not in peer.names:
             return None
-        source = source_of(caller, peer.address)
-        digest = body_digest(body)
-        unchanged = nodes.heartbeats.accept_unchanged(hostname, digest, source)
+        source, operator = source_of(caller, peer.address), "write" in caller.allow
+        report = Report(hostname, sha256(body).digest(), source, operator)
+        unchanged = nodes.heartbeats.accept_unchanged(report)
         if unchanged is not None:
             return LaneResponse(unchanged)
         if not nodes.writes.is_up_to_date:
             return None
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
-            operator = "write" in caller.allow
-            result = nodes.heartbeats.accept(hostname, heartbeat, digest, source, operator=operator)
+            result = nodes.heartbeats.accept(report, heartbeat)
         except LEFT_TO_HANDLER:  # the handler may repeat it: at most, the host counts as heard
             return None
         return LaneResponse(result.response, result.durable)

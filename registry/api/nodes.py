@@ -1,6 +1,7 @@
 """/nodes: heartbeats in, nodes out."""
 
 import asyncio
+from hashlib import sha256
 
 import msgspec
 from aiohttp import web
@@ -33,8 +34,8 @@ from registry.api.queries import (
 from registry.api.representation import MAX_UNSTREAMED_BYTES, Answers, next_page
 from registry.api.watch import NodeWatch, View
 from registry.errors import StoreUnavailable
-from registry.nodes.changes import Source
-from registry.nodes.directory import KnownNode, body_digest
+from registry.nodes.directory import KnownNode
+from registry.nodes.heartbeats import Report
 from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.listing import Listing
 from registry.registry import Registry
@@ -103,11 +104,11 @@ class NodesApi:
         hostname, source = _hostname(request), request_source(request)
         request[QUIET] = True  # the audit log tells what it changes
         body = request_body(request)
-        digest = body_digest(body)
-        response = self._nodes.heartbeats.accept_unchanged(hostname, digest, source)
+        operator = "write" in caller(request).allow
+        report = Report(hostname, sha256(body).digest(), source, operator)
+        response = self._nodes.heartbeats.accept_unchanged(report)
         if response is None:
-            operator = "write" in caller(request).allow
-            response = await self._accepted(hostname, body, digest, source, operator=operator)
+            response = await self._accepted(report, body)
         if len(response) <= MAX_UNSTREAMED_BYTES:
             return encoded_json_response(response)
         request[BODY] = body = response = b""  # a client that waits for its turn holds neither
@@ -117,31 +118,25 @@ class NodesApi:
 
         return await self._answers.confirm(request, current)
 
-    async def _accepted(
-        self, hostname: str, body: bytes, digest: bytes, source: Source, *, operator: bool
-    ) -> bytes:
+    async def _accepted(self, report: Report, body: bytes) -> bytes:
         """Accept a heartbeat that cannot be answered at once; return the answer."""
         heartbeats = self._nodes.heartbeats
         is_large = len(body) > MAX_BYTES_AT_ONCE
         with heartbeats.limits.room_for(body):
             try:
-                response = await heartbeats.accept_unchanged_later(hostname, digest, source)
+                response = await heartbeats.accept_unchanged_later(report)
             except StoreUnavailable:
                 if not is_large:
-                    heartbeats.note_alive(hostname, self._decode(body))
+                    heartbeats.note_alive(report.hostname, self._decode(body))
                 raise
             if response is not None:
                 return response
-            heartbeats.take_bytes(hostname, body)
-            heartbeat = await self._decoded(body, is_large=is_large)
-            return await heartbeats.accept_durably(
-                hostname, heartbeat, digest, source, operator=operator, is_large=is_large
-            )
-
-    async def _decoded(self, body: bytes, *, is_large: bool) -> Heartbeat:
-        if is_large:
-            return await asyncio.to_thread(self._decode, body)
-        return self._decode(body)
+            heartbeats.take_bytes(report.hostname, body)
+            if is_large:
+                heartbeat = await asyncio.to_thread(self._decode, body)
+            else:
+                heartbeat = self._decode(body)
+            return await heartbeats.accept_durably(report, heartbeat, is_large=is_large)
 
     def _decode(self, body: bytes) -> Heartbeat:
         return decode(body, self._heartbeats, has_unique_keys=has_unique_keys)

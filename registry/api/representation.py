@@ -36,7 +36,7 @@ class Answers:
 
     def __init__(self, slices: TimeSlices, readers: Readers | None = None) -> None:
         self._slices = slices
-        self.readers = readers = readers or Readers()
+        self.readers = readers = Readers() if readers is None else readers
         self._confirming = Turns(CONFIRMED_AT_ONCE)
         self.compression = Compression(readers.has_room)
 

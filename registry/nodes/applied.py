@@ -7,7 +7,7 @@ from functools import partial
 from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange, Source
 from registry.nodes.clones import Clones, DeniedHosts
 from registry.nodes.context import RegistryContext
-from registry.nodes.directory import KnownNode, only_withdraws
+from registry.nodes.directory import FRESH, KnownNode, only_withdraws
 from registry.nodes.limits import Limits, Reservation
 from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
@@ -54,7 +54,7 @@ class Applied:
 
         One that is denied, which was on its way to the store at the time, is deleted there again.
         """
-        if entry.hostname in self._denied:
+        if self._denied.patterns and entry.hostname in self._denied:
             self.withhold(entry)
             return True
         self._withheld.pop(entry.hostname, None)
@@ -63,9 +63,9 @@ class Applied:
         if known is not None and known.head == entry.head:
             known.digest = entry.digest or known.digest
             self.move(known, entry.address, source)
-            self.mark_heard(known, last_update=entry.last_update)
+            self._mark_heard(known, entry.last_update)
             return False
-        was_stale = known is not None and known.is_stale
+        was_stale = known is not None and known.stage != FRESH
         head = None if known is None else known.head
         self._limits.capacity.replace(entry.hostname, entry.head, head, reservation)
         self._clones.note_change(known, entry)
@@ -125,13 +125,14 @@ class Applied:
 
     def report(self, entry: KnownNode) -> None:
         """Record that a host reports now, also if the store does not accept that now."""
-        self._writes.touch(entry)
+        if not entry.is_touched:
+            self._writes.touch(entry)
         second = int(self._wall())
         if second != self._second:
             self._second = second
-        self.mark_heard(entry, last_update=self._second)
+        self._mark_heard(entry, self._second)
 
-    def mark_heard(self, entry: KnownNode, *, last_update: int) -> None:
+    def _mark_heard(self, entry: KnownNode, last_update: int) -> None:
         """Record that a node was heard of now."""
         now = self._monotonic()
         if now - self._moment > SAME_MOMENT_SECONDS:
@@ -159,7 +160,7 @@ class Applied:
         is_free = known is not None and only_withdraws(known.head, entry.head)
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             if not is_free:
-                self._limits.count_change(row.hostname)
+                self._limits.changes.take(row.hostname)  # however often it changes
             node = self._directory.entries.get(row.hostname)
             if node is not None:  # what is unwritten was heard of it before
                 self._writes.discard_touch(node)
@@ -194,7 +195,7 @@ class Applied:
             if own:
                 entry.update_time(last_update)
             else:
-                self.mark_heard(entry, last_update=last_update)
+                self._mark_heard(entry, last_update)
 
     def heard_before(self, heard: Sequence[HeardBefore]) -> None:
         """Record when nodes were last heard of elsewhere, where that is later than known here."""

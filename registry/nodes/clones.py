@@ -60,7 +60,7 @@ class Clones:
     """
 
     def __init__(self, context: RegistryContext) -> None:
-        self._freshness = context.settings.freshness
+        self._stale_after = context.settings.freshness.stale_after
         self._monotonic = context.clocks.monotonic
         # Digests of the instances that were replaced since the registry's start, by hostname.
         self._replaced: dict[str, tuple[bytes, ...]] = {}
@@ -74,11 +74,10 @@ class Clones:
         identity would be lost, and the next host would be accepted. So is one of an instance that
         another one has replaced.
         """
-        now = self._monotonic()
-        if self._freshness.is_stale(known.heard, now):
+        seconds = self._monotonic() - known.heard
+        if seconds >= self._stale_after:
             return
-        seconds = now - known.heard
-        claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
+        claimed, held = heartbeat.kv.get(AGENT_ID), known.text(AGENT_ID)
         if held is not None and claimed != held and not (claimed is None and operator):
             this = "none" if claimed is None else abbreviated(claimed)
             raise CloneRejected(
@@ -97,10 +96,10 @@ class Clones:
 
     def note_change(self, before: KnownNode | None, after: KnownNode) -> None:
         """Remember which instance was replaced, if the change of a node is by a new one."""
-        old = before.agent_instance() if before is not None else None
+        old = before.text(AGENT_INSTANCE) if before is not None else None
         if old is None:
             return
-        new = after.agent_instance()
+        new = after.text(AGENT_INSTANCE)
         if new is None or old == new:
             return
         hostname, gone = after.hostname, {_digest(old), _digest(new)}

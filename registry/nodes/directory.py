@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import sha256
 from operator import attrgetter
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -92,6 +91,21 @@ class AgeOrder(Generic[T]):
         self._newest = node
         self._count += 1
 
+    def move_to_end(self, node: T) -> None:
+        """Move a node that is here, and was heard of later than all others by now, to the end."""
+        older, newer, newest = node.older, node.newer, self._newest
+        if newer is None or newest is None:
+            return
+        if node is self._walk:
+            self._walk = newer
+        if older is None:
+            self._oldest = newer
+        else:
+            older.newer = newer
+        newer.older = older
+        node.older, node.newer = newest, None
+        newest.newer = self._newest = node
+
     def insert(self, nodes: Iterable[T]) -> None:
         """Add nodes where their times belong; they are in no other AgeOrder."""
         before = self._newest
@@ -178,11 +192,6 @@ def abbreviated(identity: str | None) -> str:
     return ascii(text[:IDENTITY_CHARS_SHOWN]) + ("..." if text[IDENTITY_CHARS_SHOWN:] else "")
 
 
-def body_digest(body: bytes) -> bytes:
-    """Return what a body is compared by. Of small bodies, SHA-256 is the quickest digest."""
-    return sha256(body).digest()
-
-
 class KnownNode(BlockItem):
     """A host as the registry knows it.
 
@@ -212,7 +221,7 @@ class KnownNode(BlockItem):
     )
 
     def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
-        super().__init__()
+        self.block = None
         self.hostname = row.hostname
         self.head = b'{"hostname":"%b",%b,"last_update":' % (
             row.hostname.encode(),
@@ -255,14 +264,6 @@ class KnownNode(BlockItem):
         document = b"{%b}" % self.head[len(self.hostname) + HEAD_BYTES : -TAIL_BYTES]
         return Row(self.hostname, document, self.last_update, self.address)
 
-    def agent_id(self) -> str | None:
-        """Return the identity of the host's agent, or None if it sent none."""
-        return self._value(b'"agent.id":"')
-
-    def agent_instance(self) -> str | None:
-        """Return the instance of the host's agent, or None if it sent none."""
-        return self._value(b'"agent.instance":"')
-
     def has_apps_down(self) -> bool:
         """Return whether the host's kv tells of apps that do not run, or are unhealthy.
 
@@ -271,25 +272,24 @@ class KnownNode(BlockItem):
         start = self.head.find(b'"apps.', self.head.rindex(END_OF_LABELS))
         if start < 0:
             return False
-        if self._number(b'"apps.unhealthy":"', start) > 0:
+        if self._number("apps.unhealthy", start) > 0:
             return True
-        running = self._number(b'"apps.running":"', start)
-        stopped = max(self._number(b'"apps.stopped":"', start), 0)
-        return 0 <= running < self._number(b'"apps.total":"', start) - stopped
+        running = self._number("apps.running", start)
+        stopped = max(self._number("apps.stopped", start), 0)
+        return 0 <= running < self._number("apps.total", start) - stopped
 
-    def _number(self, mark: bytes, start: int) -> int:
-        """Return the number that a key in kv has, -1 if that is none; see ``_value``."""
-        text = self._value(mark, start) or ""
+    def _number(self, key: str, start: int) -> int:
+        """Return the number that a key in kv has, -1 if that is none; see ``text``."""
+        text = self.text(key, start) or ""
         return int(text) if len(text) < MAX_DIGITS and text.isascii() and text.isdigit() else -1
 
-    def _value(self, mark: bytes, start: int | None = None) -> str | None:
+    def text(self, key: str, start: int | None = None) -> str | None:
         """Return the text of a key in kv. The node itself is never decoded: it may be large.
 
-        `mark` is the key in quotation marks, and the beginning of its text, as encoded. It may also
-        be the end of a longer key, after a quotation mark in that key, which has a backslash. It
-        is looked for from `start` on, or from the beginning of kv.
+        The key is looked for from `start` on, or from the beginning of kv. It needs no escapes. It
+        may also be the end of a longer key, after a quotation mark, which has a backslash.
         """
-        head = self.head
+        head, mark = self.head, b'"%b":"' % key.encode()
         found = head.find(mark, head.rindex(END_OF_LABELS) if start is None else start)
         while found >= 0 and head[found - 1] == BACKSLASH:
             found = head.find(mark, found + 1)
@@ -415,13 +415,16 @@ class Directory:
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
-        stage = entry.stage
-        self._stages[stage].remove(entry)
+        entry.heard, entry.last_update = heard, last_update
+        if entry.block is not None and entry.block.runs:
+            entry.block.drop(LIST_FORM)
+        if entry.stage == FRESH:
+            self._fresh.move_to_end(entry)
+            return False
+        self._stages[entry.stage].remove(entry)
         entry.stage = FRESH
-        entry.heard = heard
-        entry.update_time(last_update)
         self._fresh.add(entry)
-        return stage != FRESH
+        return True
 
     def heard_before(
         self, times: Sequence[tuple[KnownNode, float]], stage_of: Callable[[float], int]

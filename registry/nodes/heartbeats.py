@@ -28,16 +28,16 @@ from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 
 # What `rollcall_registry_heartbeats_refused_total` counts, besides failures of the store.
-COUNTED_REFUSALS = (CloneRejected, ChangesTooFast, CapacityReached)
+COUNTED_REJECTIONS = (CloneRejected, ChangesTooFast, CapacityReached)
 
 
 @dataclass(slots=True)
 class HeartbeatCounts:
-    """Counts unchanged and refused heartbeats since the start. Changes are counted as events."""
+    """Counts unchanged and rejected heartbeats since the start. Changes are counted as events."""
 
     unchanged: int = 0
     store_failures: int = 0
-    refused: Counter[type[Exception]] = field(default_factory=Counter)
+    rejected: Counter[type[Exception]] = field(default_factory=Counter)
 
 
 class HeartbeatResult(NamedTuple):
@@ -51,21 +51,29 @@ class HeartbeatResult(NamedTuple):
     durable: asyncio.Future[None] | None = None
 
 
+class Report(NamedTuple):
+    """Who sends a heartbeat of which host; `digest` is that of the body.
+
+    An `operator` may leave out the identity of a host that has one.
+    """
+
+    hostname: str
+    digest: bytes
+    source: Source
+    operator: bool
+
+
 class _Received(NamedTuple):
     """A heartbeat, the node that it describes, and the targets of a large node."""
 
+    report: Report
     heartbeat: Heartbeat
-    source: Source
-    operator: bool
-    entry: KnownNode
+    node: KnownNode
     targets: TargetCost | None = None
 
 
 class Heartbeats:
-    """Accepts heartbeats by the rules, and applies what they change once it is durable.
-
-    The `digest` of a heartbeat is the `body_digest` of its body.
-    """
+    """Accepts heartbeats by the rules, and applies what they change once it is durable."""
 
     def __init__(
         self,
@@ -76,14 +84,14 @@ class Heartbeats:
         applied: Applied,
     ) -> None:
         self.limits = limits
-        self._directory = context.directory
+        self._nodes = context.directory.entries
         self._wall, self._monotonic, _ = context.clocks
         self._writes = writes
         self._clones = clones
         self._applied = applied
         self.counts = HeartbeatCounts()
 
-    def accept_unchanged(self, hostname: str, digest: bytes, source: Source) -> bytes | None:
+    def accept_unchanged(self, report: Report) -> bytes | None:
         """Accept a heartbeat whose body has the same bytes as the host's last one.
 
         Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
@@ -91,16 +99,15 @@ class Heartbeats:
 
         Raises StoreUnavailable, NotLoaded.
         """
-        if self._writes.unavailable_error is not None:
-            self._writes.require_loaded()
-        known = self._unchanged(hostname, digest, source)
-        if known is None or not self._writes.is_up_to_date:
+        writes = self._writes
+        if writes.unavailable_error is not None:
+            writes.require_loaded()
+        known = self._unchanged(report)
+        if known is None or not (writes.shared is None or writes.shared.is_up_to_date):
             return None
-        return self._confirmation(known)
+        return self._confirm(known)
 
-    async def accept_unchanged_later(
-        self, hostname: str, digest: bytes, source: Source
-    ) -> bytes | None:
+    async def accept_unchanged_later(self, report: Report) -> bytes | None:
         """Accept an unchanged heartbeat once all changes by other registries are known.
 
         Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
@@ -112,7 +119,7 @@ class Heartbeats:
         self._writes.require_loaded()
         if self._writes.is_up_to_date:
             return None
-        known = self._unchanged(hostname, digest, source)
+        known = self._unchanged(report)
         if known is not None:
             self._applied.report(known)  # it is alive, also if the store is out of reach
         try:
@@ -120,17 +127,18 @@ class Heartbeats:
         except StoreUnavailable:
             self.counts.store_failures += 1
             raise
-        known = self._unchanged(hostname, digest, source)
-        return None if known is None else self._confirmation(known)
+        known = self._unchanged(report)
+        return None if known is None else self._confirm(known)
 
-    def _unchanged(self, hostname: str, digest: bytes, source: Source) -> KnownNode | None:
+    def _unchanged(self, report: Report) -> KnownNode | None:
         """Return the node if it sent the same from the same address, and no change is pending."""
-        known = self._directory.entries.get(hostname)
+        hostname, digest, source, _ = report
+        known = self._nodes.get(hostname)
         if known is None or known.digest != digest or known.address != source.address:
             return None
         return None if hostname in self._writes.pending else known
 
-    def _confirmation(self, known: KnownNode) -> bytes:
+    def _confirm(self, known: KnownNode) -> bytes:
         """Record that a node reports; return the answer. Raises StoreUnavailable, counted."""
         self._applied.report(known)
         if self._writes.unavailable_error is not None:
@@ -138,7 +146,7 @@ class Heartbeats:
             self.counts.store_failures += 1
             raise self._writes.unavailable_error
         self.counts.unchanged += 1
-        return b"[%b]" % known.encoded()
+        return b"[%b%d}]" % (known.head, known.last_update)
 
     def take_bytes(self, hostname: str, body: bytes) -> None:
         """Count a large body before it is decoded. Raises ChangesTooFast, which is counted."""
@@ -146,14 +154,7 @@ class Heartbeats:
             self.limits.take_bytes(hostname, body)
 
     async def accept_durably(
-        self,
-        hostname: str,
-        heartbeat: Heartbeat,
-        digest: bytes,
-        source: Source,
-        *,
-        operator: bool,
-        is_large: bool,
+        self, report: Report, heartbeat: Heartbeat, *, is_large: bool
     ) -> bytes:
         """Accept a heartbeat; return the answer once all that it changes is durable.
 
@@ -162,130 +163,112 @@ class Heartbeats:
         Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRejected, ChangesTooFast and
         CapacityReached, which are counted.
         """
+        targets = None
         if is_large:
-            entry, targets = await asyncio.to_thread(
-                self._prepare, hostname, heartbeat, digest, source
-            )
+            node, targets = await asyncio.to_thread(self._large_node, report, heartbeat)
             # Others may have come since the thread began.
-            entry.last_update, entry.heard = int(self._wall()), self._monotonic()
+            node.last_update, node.heard = int(self._wall()), self._monotonic()
         else:
-            entry, targets = self._entry(hostname, heartbeat, digest, source), None
+            node = self._node(report, heartbeat)
         with self._counted():
-            result = self._accept(_Received(heartbeat, source, operator, entry, targets))
+            result = self._accept(_Received(report, heartbeat, node, targets))
         if result.durable is not None:
             await result.durable
         return result.response
 
-    def accept(
-        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source, *, operator: bool
-    ) -> HeartbeatResult:
+    def accept(self, report: Report, heartbeat: Heartbeat) -> HeartbeatResult:
         """Accept a heartbeat, and hand to the store what it changes; `is_up_to_date` must be true.
 
-        An operator may leave out the identity of a host that has one. If this raises an error, the
-        heartbeat has changed nothing, unless it is StoreUnavailable, ChangesTooFast or
-        CapacityReached: then a host that is known counts as heard. So it does if the store takes no
-        such node (NodeTooLarge).
+        If this raises an error, the heartbeat has changed nothing, unless it is StoreUnavailable,
+        ChangesTooFast or CapacityReached: then a host that is known counts as heard. So it does if
+        the store takes no such node (NodeTooLarge).
 
         Raises HostnameMismatch, CloneRejected, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
         """
-        entry = self._entry(hostname, heartbeat, digest, source)
-        return self._accept(_Received(heartbeat, source, operator, entry))
+        return self._accept(_Received(report, heartbeat, self._node(report, heartbeat)))
 
-    def _prepare(
-        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source
-    ) -> tuple[KnownNode, TargetCost]:
-        entry = self._entry(hostname, heartbeat, digest, source)
-        return entry, target_cost_of(entry.head)
+    def _large_node(self, report: Report, heartbeat: Heartbeat) -> tuple[KnownNode, TargetCost]:
+        node = self._node(report, heartbeat)
+        return node, target_cost_of(node.head)
 
-    def _entry(
-        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source
-    ) -> KnownNode:
-        """Return the node that a heartbeat describes, heard of now.
-
-        `hostname` is that of the path. Raises HostnameMismatch.
-        """
-        if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
+    def _node(self, report: Report, heartbeat: Heartbeat) -> KnownNode:
+        """Return the node that a heartbeat describes, heard of now. Raises HostnameMismatch."""
+        hostname, named = report.hostname, heartbeat.hostname
+        if named is not UNSET and normalise_hostname(named) != hostname:
             raise HostnameMismatch(
-                f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
-                " hostname of the path, or none"
+                f"the body is of {named!a}, the path of {hostname!a}; send the hostname of the"
+                " path, or none"
             )
-        return KnownNode(
-            Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
-            heard=self._monotonic(),
-            digest=digest,
-        )
+        row = Row(hostname, encode_document(heartbeat), int(self._wall()), report.source.address)
+        return KnownNode(row, heard=self._monotonic(), digest=report.digest)
 
     def _accept(self, received: _Received) -> HeartbeatResult:
-        writes, entry = self._writes, received.entry
+        writes, (report, heartbeat, node, targets) = self._writes, received
         if writes.unavailable_error is not None:
             writes.require_loaded()
-        hostname = entry.hostname
-        known = writes.pending.get(hostname) or self._directory.entries.get(hostname)
+        hostname = report.hostname
+        stored, pending = self._nodes.get(hostname), writes.pending.get(hostname)
+        known = pending or stored
         if known is not None:
-            self._check_identity(known, received)
-        if known is not None and known.head == entry.head and hostname not in writes.pending:
-            known.digest = entry.digest
-            self._applied.move(known, entry.address, received.source)
-            return HeartbeatResult(self._confirmation(known))
-        reservation = self._reserve(received)
+            self._clones.check(known, heartbeat, report.source, operator=report.operator)
+        if known is not None and known.head == node.head and hostname not in writes.pending:
+            known.digest = node.digest
+            self._applied.move(known, node.address, report.source)
+            return HeartbeatResult(self._confirm(known))
+        try:
+            reservation = self.limits.reserve(node, stored, targets)
+        except (ChangesTooFast, CapacityReached):
+            self.note_alive(hostname, heartbeat)
+            raise
         durable = writes.put(
-            entry,
+            node,
             partial(self._on_put, received, reservation),
-            partial(self._refusal, received, reservation),
+            partial(self._rejection, received, reservation),
         )
-        return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
+        return HeartbeatResult(b"[%b%d}]" % (node.head, node.last_update), durable)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count what is refused while the context is open."""
+        """Count what is rejected while the context is open."""
         try:
             yield
-        except COUNTED_REFUSALS as error:
-            self.counts.refused[type(error)] += 1
+        except COUNTED_REJECTIONS as error:
+            self.counts.rejected[type(error)] += 1
             raise
 
-    def _check_identity(self, known: KnownNode, received: _Received) -> None:
-        self._clones.check(known, received.heartbeat, received.source, operator=received.operator)
-
-    def _refusal(self, received: _Received, reservation: Reservation) -> Exception | None:
-        """Return why a heartbeat is refused, since another registry has changed the node."""
-        known = self._directory.entries.get(received.entry.hostname)
+    def _rejection(self, received: _Received, reservation: Reservation) -> Exception | None:
+        """Return why a heartbeat is rejected, since another registry has changed the node."""
+        report, heartbeat, node, _ = received
+        known = self._nodes.get(report.hostname)
         try:
             if known is not None:
-                self._check_identity(known, received)
-            self.limits.renew(received.entry, known, reservation)
+                self._clones.check(known, heartbeat, report.source, operator=report.operator)
+            self.limits.renew(node, known, reservation)
         except (CloneRejected, CapacityReached) as error:
             return error
         return None
 
-    def _reserve(self, received: _Received) -> Reservation:
-        stored = self._directory.entries.get(received.entry.hostname)
-        try:
-            return self.limits.reserve(received.entry, stored, received.targets)
-        except (ChangesTooFast, CapacityReached):
-            self.note_alive(received.entry.hostname, received.heartbeat)
-            raise
-
     def note_alive(self, hostname: str, heartbeat: Heartbeat) -> None:
         """Record that a known host reports, though its change is rejected."""
-        stored = self._directory.entries.get(hostname)
+        stored = self._nodes.get(hostname)
         # Another host may take the name of a stale one, which is not alive by that.
-        if stored is not None and stored.agent_id() == heartbeat.kv.get(AGENT_ID):
+        if stored is not None and stored.text(AGENT_ID) == heartbeat.kv.get(AGENT_ID):
             self._applied.report(stored)
 
     def _on_put(
         self, received: _Received, reservation: Reservation, error: Exception | None
     ) -> None:
+        report, heartbeat, node, _ = received
         self.limits.capacity.release(reservation)
         if error is None:
-            changed = self._applied.put(received.entry, received.source, reservation)
+            changed = self._applied.put(node, report.source, reservation)
             self.counts.unchanged += not changed
             return
         if not isinstance(error, CloneRejected):
-            self.note_alive(received.entry.hostname, received.heartbeat)
+            self.note_alive(report.hostname, heartbeat)
         if isinstance(error, StoreUnavailable):
             self.counts.store_failures += 1
-            self.limits.give_back_change(received.entry.hostname)
-        if isinstance(error, COUNTED_REFUSALS):
-            self.counts.refused[type(error)] += 1
+            self.limits.changes.give_back(report.hostname)
+        if isinstance(error, COUNTED_REJECTIONS):
+            self.counts.rejected[type(error)] += 1

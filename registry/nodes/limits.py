@@ -4,7 +4,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,19 +60,21 @@ NO_TARGETS = TargetCost(0, ())
 
 def target_cost_of(node: bytes) -> TargetCost:
     """Return what the labels of an encoded node add."""
-    targets, labels = NO_TARGETS, _labels(node)
+    targets, labels = NO_TARGETS, node[: node.rindex(END_OF_LABELS)]
     if MARK in labels:
         if b"\\" in labels:
             for escape, replacement in ESCAPES:  # by bytes that no JSON holds
                 labels = labels.replace(escape, replacement)
         # A label is prometheus:SERVICE@INSTANCE:KEY:VALUE.
-        found = _LABEL.findall(labels)
-        names = [label.partition(b":")[0] for label in found]
-        groups = dict.fromkeys(names)
-        services = tuple(dict.fromkeys([group.partition(b"@")[0] for group in groups]))
-        cost = TARGET_LABEL_BYTES * len(found) + sum(map(len, found)) - sum(map(len, names))
+        groups, services, cost = set[bytes](), dict[bytes, None](), 0
+        for label in _LABEL.findall(labels):
+            group = label.partition(b":")[0]
+            cost += TARGET_LABEL_BYTES + len(label) - len(group)
+            if group not in groups:
+                groups.add(group)
+                services[group.partition(b"@")[0]] = None
         cost += GROUP_BYTES * len(groups) + OFFER_BYTES * len(services)
-        targets = TargetCost(cost, services)
+        targets = TargetCost(cost, tuple(services))
     if len(node) <= MAX_UNKEPT_BYTES:
         return targets
     kept = KEPT_BYTES + KEPT_SERVICE_BYTES * len(targets.services)
@@ -180,7 +182,8 @@ class Capacity:
         else:
             known = _known_targets(node, reservation)
             changed = self._changed_targets(hostname, node, before, known)
-        self._note_growth(hostname, self._growth(node, before, changed))
+        if self._max_mib:
+            self._note_growth(hostname, self._growth(node, before, changed))
         self._count(hostname, node, before, changed)
 
     def forget(self, hostname: str, before: bytes) -> None:
@@ -212,7 +215,7 @@ class Capacity:
     def _note_growth(self, hostname: str, growth: int) -> None:
         """Count what a node takes of the last fifth, while that is in use."""
         bound = self._max_mib * MIB
-        if not bound or self.used_bytes + max(growth, 0) <= bound - bound // 5:
+        if self.used_bytes + max(growth, 0) <= bound - bound // 5:
             self._from_reserve.clear()
         elif growth > 0 or hostname in self._from_reserve:
             self._from_reserve[hostname] = max(0, self._from_reserve.get(hostname, 0) + growth)
@@ -347,7 +350,7 @@ class Limits:
         changes_per_minute = settings.changes_per_minute
         self.capacity = Capacity(settings.max_mib, lambda: context.store.memory_bytes)
         self._large_bytes = 0  # of the bodies that are being taken
-        self._changes = RateLimit(per_minute=changes_per_minute, steady=steady)
+        self.changes = RateLimit(per_minute=changes_per_minute, steady=steady)
         self._bytes = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, steady=steady)
 
     @contextmanager
@@ -397,11 +400,14 @@ class Limits:
         reservation = self.capacity.reserve(entry.hostname, entry.head, before, targets)
         if before is not None and only_withdraws(before, entry.head):
             return reservation
-        try:
-            self.take_change(entry.hostname)
-        except ChangesTooFast:
+        seconds = self.changes.take(entry.hostname)
+        if seconds:
             self.capacity.release(reservation)
-            raise
+            raise ChangesTooFast(
+                f"{entry.hostname} changes more often than {self.changes.per_minute} times a minute"
+                " (nodes.changes_per_minute); heartbeats that change nothing are accepted",
+                retry_after_seconds=math.ceil(seconds),
+            )
         return reservation
 
     def renew(self, entry: KnownNode, stored: KnownNode | None, reservation: Reservation) -> None:
@@ -411,28 +417,6 @@ class Limits:
         """
         before = stored.head if stored else None
         self.capacity.renew(entry.hostname, entry.head, before, reservation)
-
-    def take_change(self, hostname: str) -> None:
-        """Count a change of a node. Raises ChangesTooFast, and counts nothing, if it is too many.
-
-        The error says after how many seconds the next change is accepted.
-        """
-        seconds = self._changes.take(hostname)
-        if seconds:
-            raise ChangesTooFast(
-                f"{hostname} changes more often than {self._changes.per_minute} times a minute"
-                " (nodes.changes_per_minute); heartbeats that change nothing are accepted",
-                retry_after_seconds=math.ceil(seconds),
-            )
-
-    def give_back_change(self, hostname: str) -> None:
-        """Count a change of a node no longer."""
-        self._changes.give_back(hostname)
-
-    def count_change(self, hostname: str) -> None:
-        """Count a change that another registry accepted, however often the node changes."""
-        with suppress(ChangesTooFast):
-            self.take_change(hostname)
 
 
 def _counted_bytes(body: bytes) -> int:

@@ -275,7 +275,7 @@ def _deletion_refusal(
         return NodeNotFound(f"no node {hostname} is known")
     if only_stale and not known.is_stale:
         return NodeFresh(f"{hostname} reports, so it is kept; without `stale`, DELETE forgets it")
-    held = None if agent_id is None else known.agent_id()
+    held = None if agent_id is None else known.text(AGENT_ID)
     if held in (None, agent_id):
         return None
     return IdentityMismatch(f"{hostname} is now the host with {AGENT_ID} {abbreviated(held)}")

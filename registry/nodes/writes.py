@@ -25,7 +25,7 @@ class Writes:
 
     def __init__(self, context: RegistryContext) -> None:
         self._store = context.store
-        self._shared = as_shared(context.store)
+        self.shared = as_shared(context.store)
         self._steady = context.clocks.steady
         self._max_flush_interval = context.settings.freshness.max_flush_interval
         self.unavailable_error: Exception | None = NotLoaded(
@@ -61,17 +61,17 @@ class Writes:
     @property
     def is_up_to_date(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
-        return self._shared is None or self._shared.is_up_to_date
+        return self.shared is None or self.shared.is_up_to_date
 
     async def catch_up(self) -> None:
         """Wait until all changes are in memory that were durable before the call.
 
         Raises StoreUnavailable.
         """
-        if self._shared is None:
+        if self.shared is None:
             return
         try:
-            await self._shared.catch_up()
+            await self.shared.catch_up()
         except StoreUnavailable as error:
             self._update_availability(error)
             raise
@@ -82,17 +82,17 @@ class Writes:
         self.pending[entry.hostname] = entry
         self._expired.pop(entry.hostname, None)
         ended = partial(self._end, entry.hostname, entry, done)
-        if self._shared is None:
+        if self.shared is None:
             return self._store.put(entry.row(), ended)
-        return self._shared.put(entry.row(), ended, guard)
+        return self.shared.put(entry.row(), ended, guard)
 
     def delete(self, hostname: str, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
         """Delete a node, as SharedStore says."""
         self.pending[hostname] = None
         ended = partial(self._end, hostname, None, done)
-        if self._shared is None:
+        if self.shared is None:
             return self._store.delete(hostname, ended)
-        return self._shared.delete(hostname, ended, guard)
+        return self.shared.delete(hostname, ended, guard)
 
     def touch(self, node: KnownNode) -> None:
         """Record that a node was seen, and nothing else of it changed, to be written later.
@@ -158,9 +158,9 @@ class Writes:
                 deletion.exception()
 
     def _delete_expired(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
-        if self._shared is None:
+        if self.shared is None:
             return self._store.delete(hostname, done)
-        return self._shared.delete(hostname, done, expired=True)
+        return self.shared.delete(hostname, done, expired=True)
 
     def _end_expiry(self, done: DoneCallback, error: Exception | None) -> None:
         self._update_availability(error)

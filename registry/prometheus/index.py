@@ -63,8 +63,9 @@ class TargetIndex:
         """Record that a node changed; subscribes to the kinds in INDEXED_KINDS."""
         node = change.node
         is_indexed = node.hostname in self._offered or node.hostname == self._reading_hostname
-        if is_indexed or ENCODED_PREFIX in node.head:
-            self._invalidate(node.hostname)
+        if (is_indexed or ENCODED_PREFIX in node.head) and node.hostname not in self._invalidated:
+            self._invalidated.add(node.hostname)
+            self._unread.append(node.hostname)
 
     async def services(self, scrapers: ScrapersByService) -> ServiceList:
         """Return all services, and those that are scraped though no node offers them."""
@@ -134,11 +135,6 @@ class TargetIndex:
         while self._refreshed < target and self._unread_count():
             self._read_on()
             yield
-
-    def _invalidate(self, hostname: str) -> None:
-        if hostname not in self._invalidated:
-            self._invalidated.add(hostname)
-            self._unread.append(hostname)
 
     def _unread_count(self) -> int:
         return len(self._unread) + (self._reading is not None)

@@ -1,6 +1,7 @@
 """What the daemon does by itself, and how often."""
 
 import asyncio
+from hashlib import sha256
 
 import pytest
 import structlog
@@ -8,7 +9,7 @@ import structlog
 from registry.daemon import FLUSH_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
 from registry.nodes.changes import Source
-from registry.nodes.directory import body_digest
+from registry.nodes.heartbeats import Report
 from runtime.periodic import PeriodicTask
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
@@ -54,12 +55,9 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
 
     async def sleep(seconds: float) -> None:
         if clock.uptime == heard:  # a flush has just ended
-            assert (
-                nodes.heartbeats.accept_unchanged(
-                    "h1", body_digest(BODY), Source("ops", "127.0.0.1")
-                )
-                is not None
-            )
+            source = Source("ops", "127.0.0.1")
+            report = Report("h1", sha256(BODY).digest(), source, operator=True)
+            assert nodes.heartbeats.accept_unchanged(report) is not None
         elif registry.store.rows["h1"].last_update == wall:
             durable.set_result(clock.uptime - heard)
             await asyncio.Event().wait()

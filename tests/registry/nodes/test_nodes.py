@@ -9,6 +9,7 @@ from clients.message import Heartbeat
 from registry.api.access import NodeKeys
 from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
 from registry.nodes.changes import Source
+from registry.nodes.heartbeats import Report
 from registry.prometheus.targets import TargetOptions
 from registry.registry import Registry
 from registry.store.sqlite.store import SqliteStore
@@ -37,9 +38,8 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     nodes = registry_on(store, uptime).nodes
     await nodes.load()
     heartbeat = Heartbeat(labels=[], kv={})
-    await nodes.heartbeats.accept_durably(
-        "web-1", heartbeat, b"", OPERATOR, operator=True, is_large=False
-    )
+    report = Report("web-1", b"", OPERATOR, operator=True)
+    await nodes.heartbeats.accept_durably(report, heartbeat, is_large=False)
     for _ in range(200):
         uptime.now += 0.5
         await nodes.writes.flush()

@@ -10,6 +10,7 @@ import pytest
 from clients.message import Heartbeat
 from registry.daemon import NODES_PER_FREEZE
 from registry.nodes.directory import KnownNode, entries_from_rows
+from registry.nodes.heartbeats import Report
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.load.large_nodes import SOURCE
@@ -126,7 +127,7 @@ def test_changes_that_wait_for_the_store_start_no_collection(loaded: LoadedRegis
     async def change_all(number: int) -> None:
         heartbeat = Heartbeat(labels=[], kv={"number": str(number)})
         results = [
-            heartbeats.accept(hostname, heartbeat, b"", SOURCE, operator=True)
+            heartbeats.accept(Report(hostname, b"", SOURCE, operator=True), heartbeat)
             for hostname in hostnames
         ]
         await asyncio.gather(*[result.durable for result in results if result.durable])

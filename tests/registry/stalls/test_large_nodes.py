@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 import pytest
 
-from registry.nodes.directory import body_digest
+from registry.nodes.heartbeats import Report
 from registry.nodes.limits import target_cost_of
 from registry.store.commits import GroupCommit
 from registry.store.protocol import Row
@@ -183,9 +184,9 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
         registry.store.missed = [Row("large", USUAL, 1_700_000_000, "192.0.2.7")]
 
     async def work(_: int) -> None:
-        await registry.components.nodes.heartbeats.accept_durably(
-            "large", heartbeat, body_digest(same), SOURCE, operator=True, is_large=True
-        )
+        report = Report("large", sha256(same).digest(), SOURCE, operator=True)
+        heartbeats = registry.components.nodes.heartbeats
+        await heartbeats.accept_durably(report, heartbeat, is_large=True)
 
     try:
         measured.loop.run(prepare(0))

@@ -60,7 +60,7 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
         for identity, status in (("one", 200), ("two", 409), ("one", 200)):
             body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
             assert (await client.report(body)).status == status
-    assert registry.components.nodes.heartbeats.counts.refused == {CloneRejected: 1}
+    assert registry.components.nodes.heartbeats.counts.rejected == {CloneRejected: 1}
 
 
 async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:

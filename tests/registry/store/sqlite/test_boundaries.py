@@ -14,6 +14,7 @@ from clients.message import Heartbeat
 from registry.errors import StoreUnavailable
 from registry.nodes.changes import Source
 from registry.nodes.context import Freshness
+from registry.nodes.heartbeats import Report
 from registry.prometheus.targets import TargetOptions
 from registry.registry import Registry
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
@@ -145,7 +146,7 @@ class Model:
     def _change_that_fails(self, host: str) -> asyncio.Future[None]:
         heartbeat, source = Heartbeat(labels=["changed"], kv={}), Source("ops", NOT_TEXT)
         accept = self._components.nodes.heartbeats.accept
-        durable = accept(host, heartbeat, b"changed", source, operator=True).durable
+        durable = accept(Report(host, b"changed", source, operator=True), heartbeat).durable
         assert durable is not None
         return durable
 
@@ -183,7 +184,7 @@ class Model:
         heard = (host, int(self._clock.wall), source.address)
         accepted = self._components.nodes.heartbeats.accept
         with suppress(StoreUnavailable):  # it refused what was flushed last; the host is alive
-            result = accepted(host, heartbeat, body, source, operator=True)
+            result = accepted(Report(host, body, source, operator=True), heartbeat)
             if result.durable is not None:
                 await result.durable
                 self.written[host] = heard

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 
 import msgspec
 
 from clients.message import MAX_BODY_BYTES, Heartbeat
 from registry.errors import NodeNotFound
 from registry.nodes.changes import Source
-from registry.nodes.directory import body_digest
+from registry.nodes.heartbeats import Report
 from registry.nodes.limits import MAX_BYTES_AT_ONCE
 from registry.nodes.nodes import Nodes
 from tests.support.registry.in_process import InProcessRegistry
@@ -50,9 +51,8 @@ def heartbeat_of(body: bytes) -> Heartbeat:
 
 async def accept(nodes: Nodes, hostname: str, body: bytes) -> bytes:
     """Accept a heartbeat as the handler of POST /nodes/HOSTNAME does, not the lane."""
-    return await nodes.heartbeats.accept_durably(
-        hostname, heartbeat_of(body), body_digest(body), SOURCE, operator=True, is_large=True
-    )
+    report = Report(hostname, sha256(body).digest(), SOURCE, operator=True)
+    return await nodes.heartbeats.accept_durably(report, heartbeat_of(body), is_large=True)
 
 
 async def forget(registry: InProcessRegistry) -> None:

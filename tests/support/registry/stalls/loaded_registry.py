@@ -8,6 +8,7 @@ from clients.message import Heartbeat
 from registry.daemon import IndexRefresher
 from registry.nodes.changes import Source
 from registry.nodes.directory import KnownNode
+from registry.nodes.heartbeats import Report
 from registry.prometheus.answers import MAX_CACHED_BYTES
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
@@ -100,9 +101,8 @@ def report(registry: InProcessRegistry, entries: Sequence[KnownNode]) -> None:
         node = entry.node()
         heartbeat = Heartbeat(labels=node.labels, kv=node.kv)
         source = Source("test", entry.address)
-        registry.components.nodes.heartbeats.accept(
-            entry.hostname, heartbeat, b"", source, operator=True
-        )
+        report = Report(entry.hostname, b"", source, operator=True)
+        registry.components.nodes.heartbeats.accept(report, heartbeat)
 
 
 def hear(registry: InProcessRegistry, entries: Sequence[KnownNode]) -> None:
