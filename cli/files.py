@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from cli.errors import WrongUsage
+from runtime.durable import replacing
 
 # In the place of a file, the standard input or the standard output.
 STANDARD = Path("-")
@@ -54,19 +54,10 @@ def write_private(path: Path, content: bytes) -> None:
     A symbolic link stays, and the file that it names is replaced.
     """
     path = Path(os.path.realpath(path))
-    part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        part.unlink(missing_ok=True)
-        # A file or link that somebody else puts there meanwhile is an error.
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(path) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise _not_written(path, error) from error
 
 

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.model import ForeignObject
 from agent.reporting.heartbeat import HostedApps
-from agent.state.files import write_atomically
+from agent.state.files import write_private
 from clients.errors import REGISTRY_ERRORS, RegistryError
 
 STATUS_FILE = "status.json"
@@ -89,7 +89,7 @@ class StatusWriter:
         """Replace the file. An OSError, as of a full disk, is ignored: reporting must go on."""
         self._status.hosting, self._status.foreign = self._hosting(), list(self._foreign())
         with suppress(OSError):
-            write_atomically(self._file, msgspec.json.encode(self._status), durable=False)
+            write_private(self._file, msgspec.json.encode(self._status), durable=False)
 
 
 class HeartbeatMetrics:

@@ -16,7 +16,6 @@ import msgspec
 from agent.engine.errors import DiskFull
 from agent.journal import JournalEntry
 from agent.model import App
-from agent.state.files import sync_directory
 from agent.state.history import (
     ADD_PULLED_IMAGE,
     CREATE_EVENTS_TABLES,
@@ -54,6 +53,7 @@ from httpd.host_metrics.write_ahead_log import (
     is_for_lack_of_room,
     is_full,
 )
+from runtime.durable import new_file
 
 TIMEOUT_SECONDS = 5.0
 T = TypeVar("T")
@@ -100,26 +100,24 @@ def back_up(path: Path, target: Path) -> int:
         raise StoreUnusable(f"{target} exists; a backup replaces nothing")
     if not path.exists():
         raise StoreUnusable(f"{path} does not exist")
-    draft = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600, exist_ok=False)
-        with closing(_connect(path, "ro")) as source, closing(_connect(draft, "rw")) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
-            apps = _check(path, copy)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.rename(target)
-        sync_directory(target.parent)
+        with new_file(target) as draft:
+            apps = _copy(path, draft)
     except sqlite3.DatabaseError as error:
         raise StoreUnusable(f"{path} cannot be copied to {target}: {error}") from error
     except OSError as error:
         raise StoreUnusable(f"{target} cannot be written: {error.strerror}") from error
-    finally:
-        for each in (draft, draft.with_name(f"{draft.name}-journal")):
-            each.unlink(missing_ok=True)
     return apps
+
+
+def _copy(path: Path, draft: Path) -> int:
+    try:
+        with closing(_connect(path, "ro")) as source, closing(_connect(draft, "rw")) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
+            return _check(path, copy)
+    finally:
+        draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -6,6 +6,8 @@ The text of each error names the file or directory.
 import os
 from pathlib import Path
 
+from runtime.durable import replacing
+
 
 class StateError(Exception):
     """The state cannot be used."""
@@ -23,40 +25,29 @@ class IdentityError(StateError):
     """The identity cannot be read or written."""
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
+def write_private(path: Path, content: bytes, *, durable: bool) -> None:
     """Replace a file's content; readers see either the old content or the new.
 
-    With ``durable`` the new content is synced to the disk before this returns. Raises OSError.
+    With ``durable`` the new content is on the disk before this returns. Raises OSError.
     """
-    temporary = path.with_name(f".{path.name}.new")
-    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with os.fdopen(descriptor, "wb") as file:
+    with replacing(path, durable=durable) as file:
+        _give_to_owner_of(path.parent, file.fileno())
         file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
-    if durable:
-        sync_directory(path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open or create a file with mode 0600 and return its descriptor. Raises OSError.
-
-    The file gets the owner of its directory. ``deregister`` may be run by root, and the daemon,
-    which runs as another user, must be able to use the files that this creates.
-    """
+    """Open or create a file with mode 0600 and return its descriptor. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    owner = path.parent.stat()
-    if os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner.st_uid:
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    _give_to_owner_of(path.parent, descriptor)
     return descriptor
 
 
-def sync_directory(path: Path) -> None:
-    """Sync the names of the files in a directory to the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _give_to_owner_of(folder: Path, descriptor: int) -> None:
+    """Give a file to the owner of its folder.
+
+    ``deregister`` may be run by root, and the daemon, which runs as another user, must be able to
+    use the files that it creates.
+    """
+    owner = folder.stat()
+    if os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner.st_uid:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.state.files import IdentityError, write_atomically
+from agent.state.files import IdentityError, write_private
 
 IDENTITY_FILE = "identity.json"
 NODE_KEY_PREFIX = "rk1."
@@ -180,7 +180,7 @@ class Identity:
     def _write(self, record: _Record) -> None:
         """Write the file first: after a failure the next call tries again."""
         try:
-            write_atomically(self._file, msgspec.json.encode(record), durable=True)
+            write_private(self._file, msgspec.json.encode(record), durable=True)
         except OSError as error:
             raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
         self._record = record

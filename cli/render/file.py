@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import shlex
 import signal
 import stat
@@ -13,9 +12,9 @@ from pathlib import Path
 
 from cli.errors import CommandError
 from clients.models import AddressedNode, NodeEvent
+from runtime.durable import PRIVATE_MODE, replacing
 
 COMMAND_SECONDS = 300.0
-PRIVATE_MODE = 0o600
 DEFAULT_MODE = 0o666  # less the umask
 
 
@@ -175,23 +174,13 @@ class OutputFile:
         return known
 
     def _write(self, content: bytes, known: os.stat_result | None, *, with_command: bool) -> None:
-        draft = self._target.with_name(f".{self._target.name}.{secrets.token_hex(6)}")
         mode = DEFAULT_MODE if known is None else PRIVATE_MODE
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                if known is not None:
-                    _take_over(descriptor, known)
-                file.flush()
-                os.fsync(descriptor)
+        with replacing(self._target, mode=mode) as file:
+            file.write(content)
+            if known is not None:
+                _take_over(file.fileno(), known)
             if with_command:
                 self._mark.touch()
-            draft.replace(self._target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        _sync_folder(self._target.parent)
 
 
 def _take_over(descriptor: int, known: os.stat_result) -> None:
@@ -200,14 +189,6 @@ def _take_over(descriptor: int, known: os.stat_result) -> None:
     if (own.st_uid, own.st_gid) != (known.st_uid, known.st_gid):
         os.fchown(descriptor, known.st_uid, known.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(known.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class RenderedFile:

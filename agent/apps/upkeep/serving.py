@@ -12,7 +12,7 @@ from agent.apps.health import Finding, Tally
 from agent.apps.upkeep.reconciler import ContainerObserver
 from agent.engine.models import Container, ContainerEvent
 from agent.model import App, HealthCheck
-from agent.state.files import write_atomically
+from agent.state.files import write_private
 
 SERVING_FILE = "serving.json"
 
@@ -102,7 +102,7 @@ class Serving(ContainerObserver):
         self._written = kept
         try:
             # After a power failure, all containers have started anew.
-            write_atomically(self._file, msgspec.json.encode(kept), durable=False)
+            write_private(self._file, msgspec.json.encode(kept), durable=False)
         except OSError:  # such as on a full disk: without the file, apps are checked first
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from registry.errors import NodeTooLarge, StoreOpenError, StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
-from registry.store.files import new_file, unused_name
+from registry.store.files import unused_name
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.bucket import BucketState, find_bucket
 from registry.store.nats.connection.bucket_address import BucketAddress
@@ -31,6 +31,7 @@ from registry.store.nats.format.messages import (
 )
 from registry.store.nats.store import JetStreamStore
 from registry.store.protocol import Heard, HeardBefore, HeardNode, Restored, Row
+from runtime.durable import new_file
 
 BACKUP = "rollcall nodes 1"
 AT_ONCE = 1000

@@ -10,7 +10,7 @@ from typing import Self
 from config.server import missing_folder
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
-from registry.store.files import new_file, sibling, unused_name
+from registry.store.files import sibling, unused_name
 from registry.store.protocol import NodeStore, Observe, Restored, Row
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
@@ -30,6 +30,7 @@ from registry.store.sqlite.schema import (
     write_generation,
 )
 from registry.store.sqlite.store import SqliteStore
+from runtime.durable import new_file
 
 SCHEME = "sqlite:///"
 

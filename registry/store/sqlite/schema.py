@@ -8,7 +8,6 @@ from pathlib import Path
 
 from httpd.host_metrics.write_ahead_log import is_full
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.store.files import new_file
 from registry.store.protocol import Row, name_digest
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
@@ -19,6 +18,7 @@ from registry.store.sqlite.database import (
     inherit_owner,
 )
 from registry.store.sqlite.heard_log import Contents, LatestHeard, read_heard
+from runtime.durable import new_file
 
 SCHEMA_VERSION = 4  # of the first release
 # A changed node is one row. `clock` holds for how many seconds registries have run on the store,

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.files import new_file, sibling
+from registry.store.files import sibling
 from registry.store.sqlite.database import inherit_owner
+from runtime.durable import new_file
 
 SUFFIX = ".stamp"
 # A copy that was made within these seconds before the registry ended cannot be recognised as one.

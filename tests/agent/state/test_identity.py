@@ -121,16 +121,17 @@ def test_a_replaced_node_key_replaces_the_kept_one(tmp_path: Path) -> None:
 def test_a_name_that_could_not_be_written_down_is_written_as_soon_as_that_can_be(
     tmp_path: Path,
 ) -> None:
-    first = identity(tmp_path)
-    in_the_way = tmp_path / ".identity.json.new"
-    in_the_way.mkdir()
+    folder, away = tmp_path / "state", tmp_path / "away"
+    folder.mkdir()
+    first = identity(folder)
+    folder.rename(away)
     with pytest.raises(IdentityError):
         first.claim(URL, "web-1", "k" * 20)
-    in_the_way.rmdir()
+    away.rename(folder)
 
     first.claim(URL, "web-1", "k" * 20)
 
-    assert identity(tmp_path).other_names(URL, "web-2") == ["web-1"]
+    assert identity(folder).other_names(URL, "web-2") == ["web-1"]
 
 
 def test_adopted_identities_are_kept_and_seen_by_an_agent_that_runs(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(
         assert len(draft.read_bytes().splitlines()) == 2
         raise OSError("the power is gone")
 
-    monkeypatch.setattr("registry.store.files.rename_durably", cut_off)
+    monkeypatch.setattr("runtime.durable.rename_durably", cut_off)
     with pytest.raises(StoreOpenError, match="the power is gone"):
         write_backup([row("a")], tmp_path / "backup")
 
@@ -246,7 +246,7 @@ def test_a_bucket_stays_as_it_is_if_what_it_holds_cannot_be_kept(
 ) -> None:
     fill(server, url, "a")
     write_backup([row("b")], tmp_path / "backup")
-    in_the_way = tmp_path / f"backup.before-restore.{os.getpid()}.new"
+    in_the_way = tmp_path / f".backup.before-restore.{os.getpid()}.new"
     in_the_way.mkdir()
 
     with pytest.raises(StoreOpenError, match=r"before-restore cannot be written"):

@@ -99,7 +99,7 @@ async def test_a_restore_that_is_cut_off_leaves_the_whole_store(
         raise OSError("the power is gone")
 
     with monkeypatch.context() as power:
-        power.setattr("registry.store.files.rename_durably", cut_off)
+        power.setattr("runtime.durable.rename_durably", cut_off)
         with pytest.raises(StoreOpenError, match="the power is gone"):
             SqliteBackend(path).restore(backup)
 
