@@ -202,16 +202,6 @@ def test_wrong_settings_stop_every_command_with_status_2(
     assert f"{file}:{line}: heartbeat: unknown setting; allowed here: " in capsys.readouterr().err
 
 
-def test_a_certificate_that_cannot_be_used_is_a_wrong_setting(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tls = {"certificate": "a.crt", "key": "a.key"}
-
-    assert main(["--config", str(written(tmp_path, tls=tls)), "--check"]) == 2
-
-    assert "a.crt" in capsys.readouterr().err
-
-
 def settings_in(errors: str, file: Path) -> list[str]:
     """Return the settings of the mistakes, which begin with the file and a line of it."""
     form = re.compile(rf"rollcall-agent: {re.escape(str(file))}:\d+: (\S+): ")
@@ -308,16 +298,6 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         "tls.certificate",
         "tls.key",
     ]
-
-
-def test_a_label_that_is_wrong_is_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, node={"labels": ["good", "", "a\nb"]})
-
-    assert main(["--config", str(file), "--check"]) == 2
-
-    assert settings_in(capsys.readouterr().err, file) == ["node.labels[1]", "node.labels[2]"]
 
 
 def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(

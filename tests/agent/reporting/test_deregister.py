@@ -36,21 +36,6 @@ class GroupOfTwo:
         )
 
 
-async def test_each_registry_of_a_group_is_asked(tmp_path: Path) -> None:
-    group = GroupOfTwo(tmp_path)
-    group.claim("web-1")
-    group.a.unknown.clear()
-
-    results = await group.deregister()
-
-    assert [(each.url, each.done, each.outcome) for each in results] == [
-        (A, True, "taken out"),
-        (B, True, "was not listed"),
-    ]
-    assert group.a.forgotten == [("web-1", group.identity.id, None)]
-    assert not any(group.identity.has_name(url, "web-1") for url in URLS)
-
-
 async def test_one_that_takes_the_host_out_is_enough_and_again_nothing_is_left_to_do(
     tmp_path: Path,
 ) -> None:
@@ -93,26 +78,3 @@ async def test_a_refusal_is_not_made_up_for_by_another_registry(tmp_path: Path) 
 
         assert (first.done, first.outcome.startswith(words)) == (False, True)
         assert second.done
-
-
-async def test_none_that_answers_is_a_failure(tmp_path: Path) -> None:
-    group = GroupOfTwo(tmp_path)
-    group.a.forget_failure = group.b.forget_failure = UNREACHABLE
-
-    assert [each.done for each in await group.deregister()] == [False, False]
-
-
-async def test_a_former_name_is_removed_from_each_registry(tmp_path: Path) -> None:
-    group = GroupOfTwo(tmp_path)
-    group.claim("web-0")
-    group.a.unknown.clear()
-
-    results = await group.deregister()
-
-    assert [(each.url, each.hostname, each.done) for each in results] == [
-        (A, "web-1", True),
-        (B, "web-1", True),
-        (A, "web-0", True),
-        (B, "web-0", True),
-    ]
-    assert [name for name, _, _ in group.a.forgotten] == ["web-1", "web-0"]

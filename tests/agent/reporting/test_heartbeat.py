@@ -190,13 +190,6 @@ def test_the_states_are_left_out_where_they_are_too_long_or_not_known() -> None:
     assert states() is None
 
 
-def test_an_engine_that_never_answered_has_a_state_and_no_version() -> None:
-    kv = host().heartbeat(HostedApps(apps=(), docker_state="unreachable", docker_version=None)).kv
-
-    assert kv["docker.state"] == "unreachable"
-    assert "docker.version" not in kv
-
-
 def test_nothing_but_a_change_changes_the_heartbeat() -> None:
     one = host("service:web", more=["site:north"])
 
@@ -231,25 +224,6 @@ def test_a_value_keeps_its_colons() -> None:
     labels = list(app_labels(app("shop", "prometheus:web:host:[2001:db8::1]:80")))
 
     assert "prometheus:web@shop:host:[2001:db8::1]:80" in labels
-
-
-def test_two_apps_of_one_service_keep_their_labels_apart() -> None:
-    apps = (
-        app("a", "prometheus:web:zone:a", http_port=20001),
-        app("b", "prometheus:web:zone:b", http_port=20002),
-    )
-    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version=None)
-
-    labels = host().heartbeat(hosted_apps).labels
-
-    assert [label for label in labels if label.startswith("prometheus:web")] == [
-        "prometheus:web@a:zone:a",
-        "prometheus:web@a:port:20001",
-        "prometheus:web@a:app:a",
-        "prometheus:web@b:zone:b",
-        "prometheus:web@b:port:20002",
-        "prometheus:web@b:app:b",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -355,20 +329,3 @@ def test_whatever_an_apps_labels_are_each_group_is_the_apps_own(
         assert service.endswith("@shop")
         assert f"prometheus:{service}:app:shop" in given_labels
         assert any(one.startswith(f"prometheus:{service}:port:") for one in given_labels)
-
-
-@pytest.mark.slow
-def test_labels_that_no_message_could_carry_do_not_silence_the_host() -> None:
-    faults: list[str] = []
-    apps = tuple(
-        app(f"app-{number}", *(f"prometheus:s{label}:n:{'x' * 960}" for label in range(600)))
-        for number in range(2)
-    )
-    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version=None)
-
-    heartbeat = host("service:web", faults=faults).heartbeat(hosted_apps)
-
-    assert len(msgspec.json.encode(heartbeat)) <= MAX_BODY_BYTES
-    assert heartbeat.labels[0] == "service:web"
-    assert heartbeat.labels[-1] == "prometheus:rollcall:port:7656"
-    assert len(faults) == len(apps)

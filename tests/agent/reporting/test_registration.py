@@ -11,18 +11,6 @@ from tests.support.machine.clocks import in_virtual_time
 
 
 @in_virtual_time
-async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: Path) -> None:
-    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
-    harness = ReporterHarness(tmp_path)
-    harness.registry.forget_failure = ZeroDivisionError("division by zero")
-
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 3)
-        harness.registry.forget_failure = None
-        await registry.until(lambda: registry.forgotten != [])
-
-
-@in_virtual_time
 async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: Path) -> None:
     async with ReporterHarness(tmp_path).running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)

@@ -41,15 +41,6 @@ def block(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@pytest.mark.slow
-async def test_each_is_called_again_and_again() -> None:
-    first, second = CallCounter(), CallCounter()
-
-    with scheduled([first.tick, second.tick], seconds=0.05):
-        await first.until(5)
-        await second.until(5)
-
-
 class FixedRandom(Random):
     """Returns phases in their order, and notes the bounds."""
 
@@ -132,19 +123,6 @@ async def test_it_reports_at_once(tmp_path: Path) -> None:
 
     assert registry.taken == [("web-1", Heartbeat(labels=["service:web"], kv={}))]
     assert harness.events() == [("registered", "")]
-
-
-@in_virtual_time
-async def test_a_request_is_a_report_of_what_is_true_then(tmp_path: Path) -> None:
-    harness = ReporterHarness(tmp_path)
-
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 1)
-        harness.label = "service:db"
-        harness.reporter.request_report()
-        await registry.until(lambda: len(registry.taken) == 2)
-
-    assert registry.taken[1][1].labels == ["service:db"]
 
 
 @in_virtual_time
@@ -323,20 +301,6 @@ async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_
     assert harness.statuses[URL].state == "wrong_key"
     assert harness.statuses[URL].reason == "401"
     assert harness.statuses[URL].taken_at is None
-
-
-@in_virtual_time
-async def test_a_pause_that_the_registry_asks_for_is_kept(tmp_path: Path) -> None:
-    harness = ReporterHarness(tmp_path)
-
-    async with harness.running() as registry:
-        registry.failure = Busy("503: starting", retry_after_seconds=120)
-        await registry.until(lambda: registry.reports == 1)
-        registry.failure = None
-        harness.reporter.request_report()
-        await asyncio.sleep(119)
-        assert registry.reports == 1
-        await registry.until(lambda: len(registry.taken) == 1)
 
 
 class ZeroRandom(Random):

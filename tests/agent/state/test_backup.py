@@ -2,8 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -27,14 +26,10 @@ APP = App(
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[AgentDatabase]:
-    """Yield a store with one app, which is in use."""
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
+async def store(store: AgentDatabase) -> AgentDatabase:
+    """Return a database with one app, which is in use."""
     await store.write(stored(APP))
-    yield store
-    with suppress(RuntimeError):  # the test has closed it
-        await store.close()
+    return store
 
 
 def backups(folder: Path) -> list[str]:

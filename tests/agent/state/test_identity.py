@@ -17,13 +17,6 @@ def test_the_identity_is_made_once_and_stays(tmp_path: Path) -> None:
     assert identity(tmp_path).id == identity(tmp_path).id
 
 
-def test_two_hosts_have_two_identities(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-
-    assert identity(tmp_path / "a").id != identity(tmp_path / "b").id
-
-
 def test_state_that_was_cloned_to_another_machine_gets_an_identity_of_its_own(
     tmp_path: Path,
 ) -> None:
@@ -102,20 +95,6 @@ def test_names_are_remembered_by_registry_until_they_are_released(tmp_path: Path
 
     later.release(URL, "web-1")
     assert identity(tmp_path).other_names(URL, "web-2") == []
-
-
-def test_a_key_that_is_good_for_more_than_one_name_is_not_kept(tmp_path: Path) -> None:
-    identity(tmp_path).claim(URL, "web-1", "a-key-of-the-fleet")
-
-    assert "a-key-of-the-fleet" not in (tmp_path / "identity.json").read_text()
-
-
-def test_a_replaced_node_key_replaces_the_kept_one(tmp_path: Path) -> None:
-    first = identity(tmp_path)
-    first.claim(URL, "web-1", "rk1.web-1.old")
-    first.claim(URL, "web-1", "rk1.web-1.new")
-
-    assert identity(tmp_path).node_key(URL, "web-1") == "rk1.web-1.new"
 
 
 def test_a_name_that_could_not_be_written_down_is_written_as_soon_as_that_can_be(

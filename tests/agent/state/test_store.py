@@ -16,9 +16,9 @@ def open_files() -> list[Path]:
     return [each.resolve() for each in Path("/proc/self/fd").iterdir()]
 
 
-async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
+async def test_what_is_put_is_there_after_it_is_opened_again(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     await store.write(stored(APP))
     await store.begin(ENTRY)
     await store.close()
@@ -28,9 +28,9 @@ async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> 
     assert (again.apps, again.entries) == ([APP], [ENTRY])
 
 
-async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Path) -> None:
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
+async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     await store.write(stored(APP))
     await store.begin(ENTRY)
     await store.write(finished(ENTRY, None))
@@ -43,10 +43,8 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
 
 @pytest.mark.slow
 async def test_the_data_that_a_deleted_app_keeps_is_remembered_until_it_has_an_app_again(
-    tmp_path: Path,
+    store: AgentDatabase, tmp_path: Path
 ) -> None:
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
     await store.write(finished(ENTRY, None, kept_data={"/srv": "rollcall-web"}))
     await store.close()
 
@@ -75,9 +73,9 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_database_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
+async def test_a_database_that_another_program_has_locked_is_refused(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     await store.close()
     with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -86,10 +84,10 @@ async def test_a_database_that_another_program_has_locked_is_refused(tmp_path: P
             await AgentDatabase(tmp_path / "agent.db").open()
 
 
-async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     path = tmp_path / "agent.db"
-    store = AgentDatabase(path)
-    await store.open()
     await store.write(stored(APP))
     await store.close()
     content = bytearray(path.read_bytes())
@@ -131,10 +129,8 @@ async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: 
     assert path.read_bytes() == content
 
 
-async def test_a_newer_agents_database_is_refused(tmp_path: Path) -> None:
+async def test_a_newer_agents_database_is_refused(store: AgentDatabase, tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    store = AgentDatabase(path)
-    await store.open()
     await store.close()
     newer = sqlite3.connect(path)
     newer.execute("PRAGMA user_version = 99")
@@ -144,10 +140,10 @@ async def test_a_newer_agents_database_is_refused(tmp_path: Path) -> None:
         await AgentDatabase(path).open()
 
 
-async def test_a_row_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_read_stops_the_start(
+    store: AgentDatabase, tmp_path: Path
+) -> None:
     path = tmp_path / "agent.db"
-    store = AgentDatabase(path)
-    await store.open()
     await store.close()
     broken = sqlite3.connect(path)
     broken.execute("INSERT INTO apps VALUES ('web', '{\"name\": 1}')")
@@ -168,15 +164,11 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
     assert (tmp_path / "target").read_bytes() == b""
 
 
-async def test_a_write_that_no_row_can_hold_does_not_affect_the_next(tmp_path: Path) -> None:
-    store = AgentDatabase(tmp_path / "agent.db")
-    await store.open()
-
+async def test_a_write_that_no_row_can_hold_does_not_affect_the_next(store: AgentDatabase) -> None:
     with pytest.raises(UnicodeEncodeError):
         await store.write(AppTransaction(name="\ud800", app=APP))
 
     await store.write(stored(APP))
-    await store.close()
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from copy import deepcopy
 from pathlib import Path
 
 import msgspec
@@ -170,29 +169,6 @@ class TimedEngine(MeasuredEngine):
     async def disk_usage(self, *, seconds: float) -> DiskUsage:
         self.note("disk")
         return await super().disk_usage(seconds=seconds)
-
-
-@pytest.mark.slow
-async def test_a_scrape_asks_the_engine_for_nothing() -> None:
-    engine = TimedEngine()
-    engine.state.containers["c1"] = RUNNING
-    sampler = AppSampler(engine=engine, log=LOG, intervals=Intervals(first_disk=0, debounce=0))
-    metrics = Metrics(sampler)
-
-    async def records() -> list[AppView]:
-        engine.note("list")
-        return [a_record("shop", container_id="c1")]
-
-    async with sampler.sampling(records):
-        measured = {("app_memory_bytes", "shop"), ("app_layer_bytes", "shop")}
-        await metrics.until(lambda found: found.keys() >= measured)
-        asked = deepcopy(engine.times)
-        for _ in range(20):
-            metrics.values()
-            await asyncio.sleep(0)
-
-    assert engine.times == asked
-    assert asked.keys() == {"list", "info", "inspect", "sample", "disk"}
 
 
 @pytest.mark.slow

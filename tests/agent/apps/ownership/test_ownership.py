@@ -1,6 +1,5 @@
 """Which containers and volumes are an agent's own, and how others are taken over."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +8,8 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppOfAnother, NameTaken
-from agent.apps.ownership.adopt import Adopter, AdoptionResult
-from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
+from agent.apps.ownership.adopt import Adopter
+from agent.apps.ownership.claims import ADOPTED_LABEL
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
@@ -99,28 +98,6 @@ async def test_a_volume_without_identity_is_nobodys_whoever_adopts(tmp_path: Pat
         with pytest.raises(NameTaken, match="remove the volume if nobody needs its data"):
             await create(apps)
         assert [each.name for each in apps.queries.foreign()] == [VOLUME]
-
-
-@pytest.mark.slow
-async def test_adoption_is_refused_while_the_other_agent_lives_and_granted_once_it_is_gone(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with agent(tmp_path / "first", engine) as apps:
-        await create(apps)
-        assert await adopt(tmp_path, engine, SECOND, seconds=60) == {FIRST: False}
-        assert set(engine.state.volumes) == {VOLUME}
-    assert await adopt(tmp_path, engine, SECOND) == {FIRST: True}
-
-    async with agent(tmp_path, engine, SECOND) as apps:
-        assert (await names(apps), apps.queries.foreign()) == (["web"], ())
-        await apps.rebuild("web", ASKER)
-        (container,) = engine.state.containers.values()
-        assert container.labels["rollcall.agent"] == SECOND
-        assert container.volumes == {"/srv": VOLUME}
-        await apps.delete("web", ASKER)
-
-    assert (engine.state.containers, VOLUME in engine.state.volumes) == ({}, False)
 
 
 @pytest.mark.slow
@@ -248,46 +225,3 @@ async def test_what_was_adopted_by_an_agent_that_does_not_tell_who_it_is_can_be_
     assert await adopt(tmp_path / "first", engine, FIRST) == {FIRST: True}
     async with agent(tmp_path / "first", engine) as apps:
         await apps.stop("web", ASKER)
-
-
-@pytest.mark.slow
-async def test_a_claim_that_broke_off_does_not_count_for_the_next_one(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with agent(tmp_path / "first", engine) as apps:
-        await create(apps)
-        slow = asyncio.create_task(adopt(tmp_path / "second", engine, SECOND, seconds=60))
-        await asyncio.sleep(0)
-        slow.cancel()
-        assert await adopt(tmp_path / "second", engine, SECOND, seconds=60) == {FIRST: False}
-
-    assert set(engine.state.volumes) == {VOLUME}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds_later", [0, 0.1])
-async def test_of_two_agents_that_adopt_the_same_at_the_same_time_one_has_it(
-    tmp_path: Path, seconds_later: float
-) -> None:
-    engine, heirs = FakeEngine(), (SECOND, "third-identity")
-    async with agent(tmp_path / "first", engine) as apps:
-        await create(apps)
-
-    async def adopting(heir: str, after: float) -> AdoptionResult:
-        (tmp_path / heir).mkdir()
-        identity = identity_of(tmp_path / heir, heir)
-        await asyncio.sleep(after)
-        (result,) = await Adopter(engine=engine, identity=identity, claim_seconds=0.4).adopt(
-            [FIRST]
-        )
-        return result
-
-    results = await asyncio.gather(*map(adopting, heirs, (0, seconds_later)))
-
-    (winner,) = [heir for heir, result in zip(heirs, results, strict=True) if result.done]
-    assert [result.rival for result in results if not result.done] == [winner]
-    assert [FIRST in identity_of(tmp_path / heir, heir).all for heir in heirs] == [
-        heir == winner for heir in heirs
-    ]
-    marks = [labels for labels in engine.state.volumes.values() if ADOPTED_LABEL in labels]
-    assert [labels["rollcall.agent"] for labels in marks] == [winner]
-    assert not any(CLAIM_LABEL in labels for labels in engine.state.volumes.values())

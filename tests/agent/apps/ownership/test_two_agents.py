@@ -39,22 +39,3 @@ async def test_a_second_agent_neither_lists_nor_changes_nor_removes_apps_of_the_
 
         assert await first.get(name) == record
         assert read_file(docker_client, record) == "precious"
-
-
-@pytest.mark.release("further data of another agent")
-async def test_each_of_two_agents_keeps_the_data_of_its_own_app_of_one_name(
-    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    async with in_process_agent(tmp_path / "first", engine_url) as first:
-        record = await first.create(busybox_image)
-        name = record["name"]
-        write_file(docker_client, record, "precious")
-        await first.ask("DELETE", f"/{name}?keep_data=true")
-
-        async with in_process_agent(tmp_path / "second", engine_url, identity=OTHER) as second:
-            taken = await second.ask("POST", "", {"name": name, "image": busybox_image})
-            assert taken.status == 409
-            assert "volume" in taken.json["message"]
-
-        again = await first.create(busybox_image, name=name)
-        assert read_file(docker_client, again) == "precious"

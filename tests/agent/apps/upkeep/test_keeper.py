@@ -12,7 +12,7 @@ from structlog.testing import LogCapture
 from agent.apps.service.apps import Apps
 from agent.apps.upkeep.keeper import RestartSchedule
 from agent.engine.errors import EngineRefused
-from agent.engine.models import Container, EngineRun
+from agent.engine.models import Container
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
@@ -102,39 +102,21 @@ async def until_state(apps: Apps, state: str, *, message: str = "") -> None:
     await async_until(reached)
 
 
-@pytest.mark.slow
-async def test_an_app_that_somebody_killed_runs_again(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await apps.create(NEW, ASKER)
+class ForgetfulEngine(FakeEngine):
+    """An engine that tells once of each stop."""
 
-        down(engine)
-
-        await until_state(apps, "running")
-        assert (await apps.queries.one("web")).message is None
+    async def stopped_at(self, container_id: str) -> float | None:
+        container = self.state.containers[container_id]
+        stopped_at, container.stopped_at = container.stopped_at, None
+        return stopped_at
 
 
 @pytest.mark.slow
-async def test_an_app_that_somebody_stopped_is_left_down_for_the_run_of_the_engine(
-    tmp_path: Path,
+@pytest.mark.parametrize("engine", [FakeEngine(), ForgetfulEngine()], ids=["usual", "forgetful"])
+async def test_a_stop_counts_when_the_engine_has_gone_on_for_ten_seconds(
+    tmp_path: Path, engine: FakeEngine
 ) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await apps.create(NEW, ASKER)
-        down(engine, stopped_at=time.time() - LONG_AGO)
-        await until_state(apps, "exited", message="stopped through the container engine")
-        assert (await apps.queries.one("web")).desired == "running"
-    container = down(engine)  # whatever the engine remembers now
-    async with apps_of(tmp_path, engine) as apps:
-        await until_state(apps, "exited", message="stopped through the container engine")
-        engine.run = EngineRun(id="run-2", began_at=time.time())
-        engine.happen("die", container)
-        await until_state(apps, "running")
-
-
-@pytest.mark.slow
-async def test_a_stop_counts_when_the_engine_has_gone_on_for_ten_seconds(tmp_path: Path) -> None:
-    engine, starts = FakeEngine(), list[str]()
+    starts = list[str]()
 
     async def note(step: str) -> None:
         starts.extend([step] if step == "before start" else [])
@@ -149,26 +131,6 @@ async def test_a_stop_counts_when_the_engine_has_gone_on_for_ten_seconds(tmp_pat
         await until_state(apps, "exited", message="stopped through the container engine")
         assert time.time() - stopped_at >= 10
         assert starts == []
-
-
-class ForgetfulEngine(FakeEngine):
-    """An engine that tells once of each stop."""
-
-    async def stopped_at(self, container_id: str) -> float | None:
-        container = self.state.containers[container_id]
-        stopped_at, container.stopped_at = container.stopped_at, None
-        return stopped_at
-
-
-@pytest.mark.slow
-async def test_a_stop_counts_that_the_engine_has_forgotten_by_then(tmp_path: Path) -> None:
-    engine = ForgetfulEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await apps.create(NEW, ASKER)
-
-        down(engine, stopped_at=time.time() - 8.5)
-
-        await until_state(apps, "exited", message="stopped through the container engine")
 
 
 class PartlyBrokenEngine(FakeEngine):
@@ -198,18 +160,6 @@ async def test_an_error_of_one_app_keeps_no_other_from_being_started(tmp_path: P
         assert (await apps.queries.one("broken")).state == "exited"
         reasons = {each["reason"] for each in log.entries if "not compared" in each["event"]}
         assert reasons == {"the stop is not known"}
-
-
-@pytest.mark.slow
-async def test_a_stop_from_before_the_engine_began_is_nobodys_wish(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await apps.create(NEW, ASKER)
-    engine.run = EngineRun(id="run-2", began_at=time.time())
-    down(engine, stopped_at=time.time() - LONG_AGO)
-
-    async with apps_of(tmp_path, engine) as apps:
-        await until_state(apps, "running")
 
 
 @pytest.mark.slow

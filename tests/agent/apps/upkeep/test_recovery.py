@@ -1,10 +1,7 @@
 """Changes that broke off, and containers that no record knows: nothing spins, nothing is lost."""
 
 import asyncio
-import secrets
 import shutil
-import threading
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,6 @@ from typing import Any
 import docker
 import docker.errors
 import pytest
-import requests
 from structlog.testing import LogCapture
 
 from agent.apps.labels import HELPER_LABEL, HELPS
@@ -24,16 +20,12 @@ from agent.engine.models import Container
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
 from agent.model import App, NewApp
 from agent.state.database import AgentDatabase
-from dev.waiting import until
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
-from tests.support.daemons import Daemons
 from tests.support.waiting import async_until
-
-CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
 
 
 def stop_of(name: str) -> StopEntry:
@@ -127,36 +119,6 @@ async def test_a_delete_is_refused_whole_while_another_container_uses_the_data(
 
 
 @pytest.mark.real
-def test_an_agent_killed_while_it_creates_a_crashing_app_undoes_it_and_deletes_it(
-    daemons: Daemons, engine_url: str, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    name = f"crasher-{secrets.token_hex(4)}"
-    label = {"label": f"rollcall.app={name}"}
-    agent = daemons.agent(engine=engine_url)
-    with derived_image(docker_client, busybox_image, CRASHES) as image:
-
-        def ask() -> None:
-            with suppress(requests.RequestException):
-                agent.ask("POST", "/v1/apps", json={"name": name, "image": image, "memory": 32})
-
-        request = threading.Thread(target=ask)
-        request.start()
-        until(lambda: bool(docker_client.containers(filters=label)), "the start", within=30)
-        agent.kill()
-        request.join()
-        agent.start()
-
-        def gone() -> bool:
-            return agent.ask("DELETE", f"/v1/apps/{name}").status_code in (200, 404)
-
-        until(gone, "the delete", within=20)
-        assert docker_client.containers(all=True, filters=label) == []
-        with pytest.raises(docker.errors.NotFound):
-            docker_client.inspect_volume(f"rollcall-{name}")
-        assert agent.log().count("recovering an operation") <= 3
-
-
-@pytest.mark.real
 async def test_a_volume_that_somebody_removed_is_made_anew_as_ours_and_goes_with_the_app(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -192,34 +154,6 @@ async def test_an_old_database_takes_its_running_apps_back_and_removes_nothing(
             for field in ("container_id", "image", "ssh_port", "http_port", "env", "cpu"):
                 assert after[field] == before[field], field
         assert docker_client.inspect_container(new["container_id"])["State"]["Running"]
-
-
-@pytest.mark.real
-@pytest.mark.release("test_adoption.py has such a copy, too")
-async def test_an_operators_copy_of_an_app_is_left_alone(
-    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    tag = f"rollcall-test-copy:{secrets.token_hex(4)}"
-    async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
-        record = await in_process.create(busybox_image)
-        repository, _, version = tag.partition(":")
-        docker_client.commit(record["container_id"], repository=repository, tag=version)
-    copy = docker_client.create_container(tag)["Id"]
-    try:
-        docker_client.start(copy)
-        async with in_process_agent(tmp_path, engine_url) as in_process:
-            in_process.used.append(record["name"])
-
-            async def told() -> bool:
-                return any("left alone" in entry["event"] for entry in in_process.log.entries)
-
-            await async_until(told)
-            assert docker_client.inspect_container(copy)["State"]["Running"]
-            assert (await in_process.ask("DELETE", f"/{record['name']}")).status == 200
-            assert docker_client.inspect_container(copy)["State"]["Running"]
-    finally:
-        docker_client.remove_container(copy, force=True)
-        docker_client.remove_image(tag)
 
 
 @pytest.mark.real

@@ -71,20 +71,6 @@ async def test_the_password_is_read_back_from_the_container(
 
 
 @pytest.mark.real
-async def test_a_restarted_agent_knows_all_it_knew(
-    tmp_path: Path, engine_url: str, busybox_image: str
-) -> None:
-    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
-        record = await agent.create(busybox_image)
-        await agent.ask("POST", f"/{record['name']}/labels", {"Value": "service:web"})
-        before = await agent.get(record["name"])
-
-    async with in_process_agent(tmp_path, engine_url) as agent:
-        agent.used.append(record["name"])
-        assert await agent.get(record["name"]) == before
-
-
-@pytest.mark.real
 async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -115,22 +115,6 @@ async def test_a_removed_container_is_missing_until_a_start_makes_another(
     assert host["Memory"] == 40 << 20
 
 
-async def test_a_foreign_container_with_our_label_is_never_touched(
-    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await agent.create(busybox_image)
-    name = record["name"]
-    labels = {"rollcall.app": name, "rollcall.agent": "somebody else"}
-    foreign = docker_client.create_container(busybox_image, labels=labels)["Id"]
-    try:
-        assert (await agent.ask("PUT", f"/{name}/rebuild")).status == 200
-        assert (await agent.ask("DELETE", f"/{name}")).status == 200
-
-        assert docker_client.inspect_container(foreign)["State"]["Status"] == "created"
-    finally:
-        docker_client.remove_container(foreign)
-
-
 MALICE = (
     "LABEL rollcall.data=/etc rollcall.http_port=99999 rollcall.ssh_port=0x16"
     ' rollcall.user="root:x" rollcall.app=evil rollcall.agent=evil rollcall.spec="{}"'
