@@ -148,9 +148,7 @@ async def test_a_change_that_waits_when_the_agent_ends_is_reported(tmp_path: Pat
 @in_virtual_time
 async def test_an_agent_without_a_change_ends_without_another_report(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
-    reporters = Reporters()
-    reporters.start([harness.reporter])
-    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    reporters = await harness.started()
     await asyncio.sleep(0.01)
 
     await reporters.stop()
@@ -161,9 +159,7 @@ async def test_an_agent_without_a_change_ends_without_another_report(tmp_path: P
 @in_virtual_time
 async def test_a_registry_that_is_silent_delays_the_end_by_three_seconds(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
-    reporters = Reporters()
-    reporters.start([harness.reporter])
-    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    reporters = await harness.started()
     harness.registry.silent = True
     reporters.request_report()
     clock = asyncio.get_running_loop()
@@ -192,9 +188,7 @@ async def test_an_engine_that_is_frozen_leaves_the_last_report_time_to_be_sent(
     tmp_path: Path,
 ) -> None:
     harness = FrozenEngineHarness(tmp_path)
-    reporters = Reporters()
-    reporters.start([harness.reporter])
-    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    reporters = await harness.started()
     harness.frozen = True
     reporters.request_report()
     clock = asyncio.get_running_loop()
@@ -210,8 +204,7 @@ async def test_an_engine_that_is_frozen_leaves_the_last_report_time_to_be_sent(
 async def test_a_burst_of_requests_is_one_report_of_its_end(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 1)
+    async with harness.running(taken=1) as registry:
         for number in range(10):
             harness.label = f"n:{number}"
             harness.reporter.request_report()
@@ -227,8 +220,7 @@ async def test_a_burst_of_requests_is_one_report_of_its_end(tmp_path: Path) -> N
 async def test_endless_requests_delay_no_report_beyond_a_second(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 1)
+    async with harness.running(taken=1) as registry:
         for _ in range(300):
             harness.reporter.request_report()
             await asyncio.sleep(0.01)
@@ -252,8 +244,7 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
 ) -> None:
     harness = ReporterHarness(tmp_path)
 
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 1)
+    async with harness.running(taken=1) as registry:
         registry.failure = UNREACHABLE
         before = registry.reports
         for number in range(50):
@@ -368,8 +359,7 @@ async def test_the_length_of_an_outage_is_logged_whatever_the_wall_clock_was_set
 ) -> None:
     harness = ReporterHarness(tmp_path)
 
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 1)
+    async with harness.running(taken=1) as registry:
         registry.failure = UNREACHABLE
         harness.reporter.request_report()
         await registry.until(lambda: harness.count("unreachable") >= 1)
@@ -387,8 +377,7 @@ async def test_the_length_of_an_outage_is_logged_whatever_the_wall_clock_was_set
 async def test_a_deregistered_host_sends_no_heartbeat_until_it_joins_again(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path, max_silence_seconds=1)
 
-    async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 2)
+    async with harness.running(taken=2) as registry:
         assert harness.deregistration.begin(within_seconds=30)
         reports = registry.reports
         await asyncio.sleep(600)

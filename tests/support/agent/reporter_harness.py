@@ -14,7 +14,7 @@ from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.reporting.failover import Failover
-from agent.reporting.reporter import Reporter, ReportTiming
+from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.state.identity import Identity
 from agent.state.lock import Deregistration
@@ -159,15 +159,23 @@ class ReporterHarness:
         return Heartbeat(labels=[self.label], kv={})
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[FakeRegistry]:
-        """Run the reporter while the context is open; yield its registry."""
+    async def running(self, *, taken: int = 0) -> AsyncIterator[FakeRegistry]:
+        """Run the reporter; yield its registry once that has taken so many heartbeats."""
         task = asyncio.create_task(self.reporter.run())
         try:
+            await self.registry.until(lambda: len(self.registry.taken) >= taken)
             yield self.registry
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    async def started(self) -> Reporters:
+        """Run the reporter as an agent does, once its registry has taken a heartbeat."""
+        reporters = Reporters()
+        reporters.start([self.reporter])
+        await self.registry.until(lambda: len(self.registry.taken) == 1)
+        return reporters
 
     async def until_attempt_ended(self) -> None:
         """Wait until an attempt has ended."""

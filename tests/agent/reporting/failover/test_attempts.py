@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.reporting.reporter import Reporters
 from clients.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, URLS, A, GroupHarness
 from tests.support.machine.clocks import in_virtual_time
@@ -18,8 +17,7 @@ async def test_the_heartbeat_is_built_again_for_each_registry(tmp_path: Path) ->
     harness = GroupHarness(tmp_path)
     first, second, _ = harness.registries.values()
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         first.failure = UNREACHABLE
         before = harness.builds
         await harness.settle(second)
@@ -63,9 +61,7 @@ async def test_at_the_end_of_the_agent_each_registry_that_is_asked_gets_a_share_
 ) -> None:
     harness = GroupHarness(tmp_path)
     first, second, third = harness.registries.values()
-    reporters = Reporters()
-    reporters.start([harness.reporter])
-    await first.until(lambda: len(first.taken) == 1)
+    reporters = await harness.started()
     first.silent, second.failure = True, UNREACHABLE
     reporters.request_report()
     clock = asyncio.get_running_loop()
@@ -100,9 +96,7 @@ async def test_an_engine_that_is_slow_at_the_end_of_the_agent_is_not_unreachable
 ) -> None:
     harness = SlowEngineHarness(tmp_path, urls=URLS[:2])
     first, second = harness.registries.values()
-    reporters = Reporters()
-    reporters.start([harness.reporter])
-    await first.until(lambda: len(first.taken) == 1)
+    reporters = await harness.started()
     harness.slow, first.failure = True, UNREACHABLE
     reporters.request_report()
 

@@ -73,8 +73,7 @@ async def test_what_is_wrong_with_one_registry_moves_the_agent_at_once(
     harness = GroupHarness(tmp_path)
     first, second, _ = harness.registries.values()
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         first.failure = failure
         await harness.settle(second)
 
@@ -125,8 +124,7 @@ async def test_it_stays_where_it_moved_to_when_the_first_one_is_back(tmp_path: P
     harness = GroupHarness(tmp_path, max_silence_seconds=30)
     first, second, _ = harness.registries.values()
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         first.failure = UNREACHABLE
         await harness.settle(second)
         first.failure = None
@@ -156,8 +154,7 @@ async def test_while_all_are_busy_it_moves_nowhere_and_logs_each_once(tmp_path: 
     harness = GroupHarness(tmp_path)
     first = harness.registry
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         for registry in harness.registries.values():
             registry.failure = Busy("503: no quorum")
         harness.reporter.request_report()
@@ -185,8 +182,7 @@ async def test_only_the_connection_to_the_registry_in_use_is_kept(tmp_path: Path
     def connected() -> list[bool]:
         return [registry.connected for registry in (first, second, third)]
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         assert connected() == [True, False, False]
         first.failure = second.failure = Busy("503: no")
         await harness.settle(third)

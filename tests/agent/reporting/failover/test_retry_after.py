@@ -17,8 +17,7 @@ async def test_no_registry_is_asked_before_the_time_that_it_asked_for(tmp_path: 
     first, second, third = harness.registries.values()
     clock = asyncio.get_running_loop()
 
-    async with harness.running():
-        await first.until(lambda: len(first.taken) == 1)
+    async with harness.running(taken=1):
         first.failure = Busy("503: no", retry_after_seconds=120)
         second.failure = Busy("503: no", retry_after_seconds=60)
         third.failure = UNREACHABLE  # it may be back at any time
