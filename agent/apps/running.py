@@ -13,7 +13,7 @@ from agent.apps.defaults import AppDefaults
 from agent.apps.health import AppHealth, Findings, HealthChecker
 from agent.apps.host import Host, make_host
 from agent.apps.images.collector import ImageCollector
-from agent.apps.operations import recoveries
+from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
@@ -127,7 +127,7 @@ def make_context(
 async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
     """Run the background tasks of the apps while the context is open."""
     context, collector = host.context, ImageCollector(host.context, host.images)
-    runner = OperationRunner(context, recoveries(host))
+    runner = OperationRunner(host, OPERATIONS)
     monitor, inspector, serving = HealthMonitor(context), Inspector(context), Serving(context)
     engine_events = EngineEvents(host)
     observers = [inspector, engine_events, monitor, Keeper(host, runner, inspector), serving]

@@ -112,9 +112,7 @@ class Containers:
         await self._context.ownership.check(app.name, seen)
         return seen if seen.state not in GONE_STATES else None
 
-    async def create(
-        self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str
-    ) -> tuple[App, str]:
+    async def create(self, entry: CreateEntry | ReplaceEntry, image: Image) -> tuple[App, str]:
         """Create the container of the entry's target, beside any other that the app has.
 
         Its volumes are created first: one that the engine creates by itself would lack our labels.
@@ -143,7 +141,10 @@ class Containers:
         spec = build_container_spec(
             app,
             entry.id,
-            name=name,
+            # The name of an app has no capital letters, so no other app has this one.
+            name=entry.app
+            if isinstance(entry, CreateEntry)
+            else f"{entry.app}.NEXT-{entry.id[:8]}",
             image=image,
             host=await self._context.engine.info(),
             agent=self._context.ownership.agent,
@@ -411,6 +412,12 @@ class Containers:
         with self.calls.call(container.id, START, grace_seconds=0), _network_needed():
             await self._context.engine.start(container.id)
 
+    async def check_network(self, container: Container) -> None:
+        """Refuse a container whose network was removed; NetworkNotFound."""
+        lost = container.lost_network
+        if lost is not None and await self._context.engine.network(lost) is None:
+            raise _network_removed(f"network {lost} not found")
+
     async def reconnect(self, container: Container) -> None:
         """Connect a container to its network, unless it is; NetworkNotFound."""
         if container.lost_network is not None:
@@ -428,7 +435,11 @@ def _network_needed() -> Iterator[None]:
     try:
         yield
     except NetworkNotFound as error:
-        raise NetworkNotFound(
-            f"the network of its container was removed ({error}); rebuild the app, so that its"
-            " container is made anew"
-        ) from error
+        raise _network_removed(str(error)) from error
+
+
+def _network_removed(reason: str) -> NetworkNotFound:
+    return NetworkNotFound(
+        f"the network of its container was removed ({reason}); rebuild the app, so that its"
+        " container is made anew"
+    )

@@ -8,44 +8,42 @@ from agent.apps.admission.admission import name_taken
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.host import Host
+from agent.apps.requests import KINDS, Create
 from agent.apps.runner.job import Job
-from agent.apps.runner.runner import CANCELLING
 from agent.engine.errors import EngineRefused, EngineUnavailable, NameInUse
 from agent.engine.models import Image
 from agent.journal import CreateEntry, EntryHeader
-from agent.model import App, NewApp, with_image
+from agent.model import App, with_image
 
 
-async def create(host: Host, job: Job, wanted: NewApp) -> None:
+async def plan_create(host: Host, job: Job, request: Create) -> CreateEntry:
+    """Plan the creation of an app; errors as of ``Admission.new_app``."""
+    app = await host.admission.new_app(
+        request.wanted, now=job.header.since, picked_ports_only=job.picked_ports_only
+    )
+    return CreateEntry(header=job.header, target=app)
+
+
+async def carry_out_create(host: Host, job: Job, entry: CreateEntry) -> None:
     """Create an app.
 
     Raises:
-        InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, ImageUnavailable,
-        StartFailed: nothing of it is left. One in the background is kept as failed, with the
-            reason.
+        NameTaken, PortInUse, DiskFull, ImageUnavailable, StartFailed: nothing of it is left. One in
+            the background is kept as failed, with the reason.
         OperationCancelled: nothing of it is left, also in the background.
         EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
     """
-    app = await host.admission.new_app(
-        wanted, now=job.header.since, picked_ports_only=job.picked_ports_only
-    )
-    entry = CreateEntry(header=job.header, target=app)
-    await job.commit(entry)
-    await _carry_out(host, job, entry)
-
-
-async def _carry_out(
-    host: Host, job: Job, entry: CreateEntry, container_id: str | None = None
-) -> None:
-    app = entry.target
     try:
-        if container_id is None:
-            app, container_id = await _make_container(host, job, entry)
-        app = await host.containers.start(app, container_id, set_password=True)
+        app, container_id = await _make_container(host, job, entry)
+        await _start(host, entry, app, container_id)
     except (AppError, EngineRefused) as error:
         await _undo(host, entry, error)
         raise
+
+
+async def _start(host: Host, entry: CreateEntry, app: App, container_id: str) -> None:
+    app = await host.containers.start(app, container_id, set_password=True)
     await host.context.repository.finish(entry, app, kept_data={})
 
 
@@ -56,7 +54,7 @@ async def _make_container(host: Host, job: Job, entry: CreateEntry) -> tuple[App
         with job.pulling() as progress:
             return await host.images.fetch(app.image, app=app, must_pull=False, progress=progress)
 
-    make = partial(host.containers.create, entry, name=app.name)
+    make = partial(host.containers.create, entry)
     try:
         return await host.images.with_fetched(app.image, fetch=fetch, create=make)
     except NameInUse as error:
@@ -83,19 +81,22 @@ async def recover_create(host: Host, job: Job, entry: CreateEntry) -> None:
     made = await host.containers.made_by(entry)
     running = [each for each in made if each.state in UP_STATES]
     if running:
-        target = with_image(entry.target, running[0].image_id)
-        made_of = msgspec.structs.replace(entry, target=target)
-        await _carry_out(host, job, made_of, running[0].id)
-    elif entry.header.background and job.header.operation in CANCELLING:
+        app = with_image(entry.target, running[0].image_id)
+        try:
+            await _start(host, entry, app, running[0].id)
+        except (AppError, EngineRefused) as error:
+            await _undo(host, entry, error)
+            raise
+    elif not entry.header.background:
+        await _undo(host, entry, EngineUnavailable("the creation broke off"))
+    elif KINDS[job.header.operation].cancels:
         await _undo(host, entry, _not_begun_again(job.header))
-    elif entry.header.background:
+    else:
         await host.containers.remove_made_by(entry)
         # Otherwise a later operation waits for this recovery.
         if job.header.id == entry.header.id:
             job.committed.set()
-        await _carry_out(host, job, entry)
-    else:
-        await _undo(host, entry, EngineUnavailable("the creation broke off"))
+        await carry_out_create(host, job, entry)
 
 
 def _not_begun_again(header: EntryHeader) -> OperationCancelled:

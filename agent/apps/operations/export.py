@@ -1,4 +1,4 @@
-"""Reads the data of an app, which may be paused meanwhile."""
+"""Reading the data of an app, which may be paused meanwhile."""
 
 import asyncio
 from contextlib import suppress
@@ -6,14 +6,15 @@ from contextlib import suppress
 from agent.apps.archives.access import Helper
 from agent.apps.errors import AppNotRunning
 from agent.apps.host import Host
+from agent.apps.requests import Request
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineConflict, ObjectNotFound
 from agent.engine.models import InspectedContainer
 from agent.journal import ExportEntry
 
 
-class Export:
-    """The state that an export operation and the reader of the data share.
+class Reading:
+    """The state that an export and the reader of the data share.
 
     Attributes:
         pause: The app stands still until the reader has finished.
@@ -33,7 +34,15 @@ class Export:
             self.opened.set_result(helper)
 
 
-async def export_data(host: Host, job: Job, *, export: Export) -> None:
+class Export(Request, frozen=True):
+    """Read the data of an app."""
+
+    operation = "export"
+
+    reading: Reading
+
+
+async def export_data(host: Host, job: Job, request: Export) -> None:
     """Open the data to the reader, and with ``pause`` wait for the reader's end.
 
     No other operation of the app runs while its data is opened, so that its volumes stay, nor while
@@ -44,29 +53,29 @@ async def export_data(host: Host, job: Job, *, export: Export) -> None:
         AppNotRunning: the app cannot be paused.
 
     """
-    app = host.context.repository.get(job.app)
+    app, reading = host.context.repository.get(job.app), request.reading
     container = await host.containers.current(app)
     volumes = await host.data.volumes(app)
     helper = await host.data.open_to_read(app, await host.data.image(app, container), volumes)
     try:
-        if export.pause and container is not None and container.state == "running":
-            await _pause(host, job, export, helper, container)
+        if reading.pause and container is not None and container.state == "running":
+            await _pause(host, job, reading, helper, container)
         else:
-            export.offer(helper)
+            reading.offer(helper)
     finally:
-        if not export.opened.done():
+        if not reading.opened.done():
             await host.data.close(helper)
 
 
 async def _pause(
-    host: Host, job: Job, export: Export, helper: Helper, container: InspectedContainer
+    host: Host, job: Job, reading: Reading, helper: Helper, container: InspectedContainer
 ) -> None:
     entry = ExportEntry(header=job.header, target=host.context.repository.get(job.app))
     await job.commit(entry)
     try:
         await _pause_container(host, container)
-        export.offer(helper)
-        await export.finished.wait()
+        reading.offer(helper)
+        await reading.finished.wait()
     finally:
         await recover_export(host, job, entry)
 

@@ -8,8 +8,16 @@ import msgspec
 
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.host import Host
-from agent.apps.operations.drain import drain
 from agent.apps.operations.lifecycle import check_before_stop
+from agent.apps.operations.replace import drain
+from agent.apps.requests import (
+    FoundUp,
+    LeaveDown,
+    LeaveStopped,
+    LetStart,
+    RestartUnhealthy,
+    StartDown,
+)
 from agent.apps.runner.job import Job
 from agent.engine.errors import DiskFull, EngineRefused, NetworkNotFound
 from agent.engine.models import InspectedContainer
@@ -17,7 +25,7 @@ from agent.journal import StartEntry, StopEntry
 from agent.model import App, Down, not_started
 
 
-async def start_down(host: Host, job: Job) -> None:
+async def start_down(host: Host, job: Job, _request: StartDown) -> None:
     """Start the app's container, and leave it to the engine whether it stays up.
 
     Raises:
@@ -42,7 +50,7 @@ async def start_down(host: Host, job: Job) -> None:
     await host.context.repository.put(started, outcome_of=job.header)
 
 
-async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
+async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> None:
     """Stop a running container, which is unhealthy for this reason, and start it again.
 
     Raises:
@@ -54,7 +62,7 @@ async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
     container = await host.containers.current(app)
     if container is None or container.state != "running" or app.desired != "running":
         return
-    job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {reason}")
+    job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {request.reason}")
     try:
         await check_before_stop(host, container)
     except (DiskFull, NetworkNotFound) as error:
@@ -74,18 +82,18 @@ async def restart_unhealthy(host: Host, job: Job, *, reason: str) -> None:
     await host.context.repository.finish(entry, app)
 
 
-async def set_autostart(host: Host, job: Job, *, repeated: bool) -> None:
+async def set_autostart(host: Host, job: Job, request: LetStart | LeaveStopped) -> None:
     """Let the engine start the app by itself if it should run, and not if it was stopped.
 
     If the engine has started a stopped app meanwhile, that is stopped. One that somebody has
     started by hand is left alone: the engine would not have done so. The log has the first of
-    ``repeated`` failures.
+    the ``repeated`` failures.
 
     Raises:
         EngineRefused: it is as it was.
 
     """
-    job.repeated = repeated
+    job.repeated = request.repeated
     app = host.context.repository.get(job.app)
     container = await host.containers.current(app)
     wanted = app.desired == "running"
@@ -104,17 +112,17 @@ async def set_autostart(host: Host, job: Job, *, repeated: bool) -> None:
     await host.context.repository.finish(entry, app)
 
 
-async def leave_down(host: Host, job: Job, engine_run: str) -> None:
+async def leave_down(host: Host, job: Job, request: LeaveDown) -> None:
     """Record that somebody stopped the app in this run of the engine."""
     app = host.context.repository.get(job.app)
     if await _down(host, app) is not None:
         host.context.log.warning(
             "app was stopped through the engine and is left down", app=app.name
         )
-        await _put(host, app, Down(cause="stopped", engine_run=engine_run))
+        await _put(host, app, Down(cause="stopped", engine_run=request.engine_run))
 
 
-async def found_up(host: Host, job: Job) -> None:
+async def found_up(host: Host, job: Job, _request: FoundUp) -> None:
     """Forget why the app was down."""
     await _put(host, host.context.repository.get(job.app), None)
 

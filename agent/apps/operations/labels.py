@@ -1,4 +1,4 @@
-"""Adding and removing labels of an app: in one step, so there is no entry in the journal."""
+"""Adding and removing labels of an app: only the record changes."""
 
 import msgspec
 
@@ -10,40 +10,36 @@ from agent.apps.admission.fields import (
 )
 from agent.apps.errors import InvalidApp, LabelNotFound
 from agent.apps.host import Host
+from agent.apps.requests import AddLabel, RemoveLabel
 from agent.apps.runner.job import Job
 from agent.model import App
 
 
-async def add_label(host: Host, job: Job, label: str) -> None:
-    """Add a label, unless the app has it.
+async def plan_add_label(host: Host, job: Job, request: AddLabel) -> App | None:
+    """Plan to add a label; None if the app has it.
 
     Raises:
         InvalidLabel, InvalidApp, PortForbidden, TooManyApps: it cannot be added.
 
     """
-    check_label(label)
-    app = host.context.repository.get(job.app)
+    app, label = host.context.repository.get(job.app), check_label(request.label)
     if job.picked_ports_only:
         check_target_port(label, app)
     if label in app.labels:
-        return
+        return None
     if len(app.labels) >= MAX_APP_LABELS:
         raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
-    host.admission.check_size(msgspec.structs.replace(app, labels=(*app.labels, label)))
-    await _put(host, job, app, (*app.labels, label))
-
-
-async def remove_label(host: Host, job: Job, label: str) -> None:
-    """Remove a label; InvalidLabel, LabelNotFound."""
-    check_label(label)
-    app = host.context.repository.get(job.app)
-    if label not in app.labels:
-        raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
-    await _put(host, job, app, tuple(each for each in app.labels if each != label))
-
-
-async def _put(host: Host, job: Job, app: App, labels: tuple[str, ...]) -> None:
+    target = msgspec.structs.replace(app, labels=(*app.labels, label))
+    host.admission.check_size(target)
     # The response is the record, which needs the engine; without it nothing is changed.
     await host.containers.current(app)
-    changed = msgspec.structs.replace(app, labels=labels)
-    await host.context.repository.put(changed, outcome_of=job.header)
+    return target
+
+
+async def plan_remove_label(host: Host, job: Job, request: RemoveLabel) -> App:
+    """Plan to remove a label; InvalidLabel, LabelNotFound."""
+    app, label = host.context.repository.get(job.app), check_label(request.label)
+    if label not in app.labels:
+        raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
+    await host.containers.current(app)
+    return msgspec.structs.replace(app, labels=tuple(each for each in app.labels if each != label))

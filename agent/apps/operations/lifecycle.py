@@ -8,69 +8,83 @@ import msgspec
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import AppError, DataInUse
 from agent.apps.host import Host
-from agent.apps.operations.drain import drain
-from agent.apps.operations.rebuild import recreate
+from agent.apps.operations.replace import drain, planned_recreation
+from agent.apps.requests import Delete, Restart, Start, Stop
 from agent.apps.runner.job import Job
+from agent.apps.runner.runner import Plan
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
     EngineRefused,
     EngineUnavailable,
     NetworkNotFound,
+    ObjectNotFound,
 )
 from agent.engine.models import Container, InspectedContainer
-from agent.journal import DeleteEntry, StartEntry, StopEntry
+from agent.journal import DeleteEntry, ReplaceEntry, StartEntry, StopEntry
 from agent.model import App, not_started
 
 
-async def start(host: Host, job: Job) -> None:
-    """Start an app, or start it again; one whose container is gone gets another.
+async def plan_start(host: Host, job: Job, _request: Start) -> Plan:
+    """Plan to start an app, or to start it again; one whose container is gone gets another."""
+    app = host.context.repository.get(job.app)
+    target = msgspec.structs.replace(app, desired="running", down=None)
+    container = await host.containers.current(app)
+    if container is None:
+        return await planned_recreation(host, job, target)
+    if container.state not in UP_STATES or not _is_well(container):
+        return StartEntry(header=job.header, before=app, target=target)
+    return target if app != target else None
+
+
+def _is_well(container: InspectedContainer) -> bool:
+    """Return whether a container that is up needs nothing to be as that of a started app."""
+    is_connected = container.lost_network is None
+    return is_connected and container.autostart and container.state != "paused"
+
+
+async def plan_restart(host: Host, job: Job, _request: Restart) -> StartEntry | ReplaceEntry:
+    """Plan to stop an app that is up, and to start its container.
 
     Raises:
-        StartFailed, PortInUse: it is stopped.
+        DiskFull, NetworkNotFound: it could not be started again.
 
     """
     app = host.context.repository.get(job.app)
     target = msgspec.structs.replace(app, desired="running", down=None)
     container = await host.containers.current(app)
     if container is None:
-        await recreate(host, job, target)
-    elif container.state not in UP_STATES:
-        entry = StartEntry(header=job.header, before=app, target=target)
-        await job.commit(entry)
-        await _start(host, entry, container)
-    else:
-        await host.containers.reconnect(container)
-        if not container.autostart:  # somebody has started a stopped app by hand
-            await host.containers.set_autostart(container, enabled=True)
-        if container.state == "paused":
-            await host.containers.unpause(container)
-        if app != target or container.state == "paused" or container.lost_network is not None:
-            await host.context.repository.put(target, outcome_of=job.header)
+        return await planned_recreation(host, job, target)
+    if container.state in UP_STATES:
+        await host.admission.check_disk()
+        await host.containers.check_network(container)
+    return StartEntry(header=job.header, before=app, target=target)
 
 
-async def restart(host: Host, job: Job) -> None:
-    """Stop an app that is up, and start its container; one that is down is only started.
+async def carry_out_start(host: Host, job: Job, entry: StartEntry) -> None:
+    """Start or restart an app in its container.
 
     Raises:
         DiskFull, NetworkNotFound: it could not be started again, and was not stopped.
         StartFailed, PortInUse: it is down; one that should run is tried again.
 
     """
-    app = host.context.repository.get(job.app)
-    target = msgspec.structs.replace(app, desired="running", down=None)
-    container = await host.containers.current(app)
+    container = await host.containers.current(entry.target)
     if container is None:
-        await recreate(host, job, target)
-        return
-    if container.state in UP_STATES:
-        await check_before_stop(host, container)
-    entry = StartEntry(header=job.header, before=app, target=target)
-    await job.commit(entry)
-    if container.state in UP_STATES:
-        entry = await drain(host, job, entry, target, container)
-        await host.containers.stop(container)
-    await _start(host, entry, container)
+        error = ObjectNotFound(f"the container of app `{entry.app}` is gone")
+        await _give_up(host, entry, error)
+        raise error
+    if container.state not in UP_STATES:
+        await _start(host, entry, container)
+    elif entry.header.operation == "restart":
+        await _restart(host, job, entry, container)
+    else:
+        await host.containers.reconnect(container)
+        if not container.autostart:  # somebody has started a stopped app by hand
+            await host.containers.set_autostart(container, enabled=True)
+        if container.state == "paused":
+            await host.containers.unpause(container)
+        await host.context.repository.finish(entry, entry.target)
 
 
 async def check_before_stop(host: Host, container: Container) -> None:
@@ -79,17 +93,21 @@ async def check_before_stop(host: Host, container: Container) -> None:
     await host.containers.reconnect(container)
 
 
-async def _restart_or_leave(host: Host, job: Job, entry: StartEntry, container: Container) -> None:
-    """Restart an app that was not stopped yet; leave it up if it could not start again."""
+async def _restart(host: Host, job: Job, entry: StartEntry, container: Container) -> None:
+    """Restart an app that is up; leave it up if it could not start again."""
     try:
         await check_before_stop(host, container)
     except (DiskFull, NetworkNotFound) as error:
-        before = msgspec.structs.replace(entry.before, message=str(error))
-        await host.context.repository.finish(entry, before, error=error)
-        return
+        await _give_up(host, entry, error)
+        raise
     entry = await drain(host, job, entry, entry.target, container)
     await host.containers.stop(container)
     await _start(host, entry, container)
+
+
+async def _give_up(host: Host, entry: StartEntry, error: Exception) -> None:
+    before = msgspec.structs.replace(entry.before, message=str(error))
+    await host.context.repository.finish(entry, before, error=error)
 
 
 async def _start(host: Host, entry: StartEntry, container: Container) -> None:
@@ -114,17 +132,14 @@ async def _stop_failed(host: Host, app: App, container: Container) -> None:
 async def recover_start(host: Host, job: Job, entry: StartEntry) -> None:
     """Start the container, after it was stopped for a restart; give up if it is gone."""
     container = await host.containers.current(entry.target)
-    if container is not None:
-        if entry.header.operation == "restart" and _ran_before(container, entry.header.since):
-            await _restart_or_leave(host, job, entry, container)
-        else:
-            await _start(host, entry, container)
-        return
-    # The start of an app that has lost its container had this type of entry in older databases.
-    await host.containers.undo_or_stop(entry)
-    error = EngineUnavailable("the start broke off")
-    before = msgspec.structs.replace(entry.before, message=str(error))
-    await host.context.repository.finish(entry, before, undone=entry.id, error=error)
+    if container is None:
+        await _give_up(host, entry, EngineUnavailable("the start broke off"))
+    elif entry.header.operation == "restart" and _ran_before(container, entry.header.since):
+        await _restart(host, job, entry, container)
+    elif container.state == "paused":
+        await carry_out_start(host, job, entry)
+    else:
+        await _start(host, entry, container)
 
 
 def _ran_before(container: InspectedContainer, moment: float) -> bool:
@@ -134,8 +149,8 @@ def _ran_before(container: InspectedContainer, moment: float) -> bool:
     return datetime.fromisoformat(container.started_at).timestamp() < moment
 
 
-async def stop(host: Host, job: Job) -> None:
-    """Stop an app after its ``drain_seconds``; it has ``stop_seconds`` to end.
+async def plan_stop(host: Host, job: Job, _request: Stop) -> Plan:
+    """Plan to stop an app after its ``drain_seconds``; it has ``stop_seconds`` to end.
 
     The engine does not start it by itself from then on, whatever state it was in.
     """
@@ -143,15 +158,11 @@ async def stop(host: Host, job: Job) -> None:
     target = msgspec.structs.replace(app, desired="stopped", down=None)
     container = await host.containers.current(app)
     if container is not None and (container.autostart or container.state in UP_STATES):
-        now = host.context.clock()
-        entry = StopEntry(header=job.header, target=target, withdrawn_at=now)
-        await job.commit(entry)
-        await recover_stop(host, job, entry)
-    elif app != target:
-        await host.context.repository.put(target, outcome_of=job.header)
+        return StopEntry(header=job.header, target=target, withdrawn_at=host.context.clock())
+    return target if app != target else None
 
 
-async def recover_stop(host: Host, job: Job, entry: StopEntry) -> None:
+async def carry_out_stop(host: Host, job: Job, entry: StopEntry) -> None:
     """Stop the container, if it is there."""
     container = await host.containers.current(entry.target)
     if container is not None:
@@ -160,30 +171,28 @@ async def recover_stop(host: Host, job: Job, entry: StopEntry) -> None:
     await host.context.repository.finish(entry, entry.target)
 
 
-async def delete(host: Host, job: Job, *, keep_data: bool) -> None:
-    """Delete an app: its container and, unless they are to be kept, its volumes.
+async def plan_delete(host: Host, job: Job, request: Delete) -> DeleteEntry:
+    """Plan to delete an app: its container and, unless they are to be kept, its volumes.
 
     Raises:
-        DataInUse: another container uses a volume, or it is being read; the app is as it was.
-        TooMuchKeptData: its volumes cannot be kept, too; the app is as it was.
+        DataInUse: another container uses a volume, or it is being read.
+        TooMuchKeptData: its volumes cannot be kept, too.
 
     """
     app = host.context.repository.get(job.app)
     await host.containers.of_app(app.name)  # without the engine, nothing begins
     owned = host.volumes.owned(app)
-    if keep_data and owned:
+    if request.keep_data and owned:
         await host.admission.check_kept_data(app, len(owned))
-    names = () if keep_data else host.volumes.removable(app, owned)
+    names = () if request.keep_data else host.volumes.removable(app, owned)
     await _check_data(host, app, names)
-    entry = DeleteEntry(
+    return DeleteEntry(
         header=job.header,
         before=msgspec.structs.replace(app, volumes=owned),
-        keep_data=keep_data,
+        keep_data=request.keep_data,
         volumes=names,
         withdrawn_at=host.context.clock(),
     )
-    await job.commit(entry)
-    await recover_delete(host, job, entry)
 
 
 async def _check_data(host: Host, app: App, volumes: Collection[str]) -> None:
@@ -202,8 +211,11 @@ async def _check_data(host: Host, app: App, volumes: Collection[str]) -> None:
     )
 
 
-async def recover_delete(host: Host, job: Job, entry: DeleteEntry) -> None:
-    """Remove the container, and the data unless it is kept."""
+async def carry_out_delete(host: Host, job: Job, entry: DeleteEntry) -> None:
+    """Remove the container, and the data unless it is kept.
+
+    DataInUse: a container has begun to use it; the app is gone.
+    """
     await _remove_containers(host, job, entry)
     try:
         await host.volumes.remove(entry.app, entry.volumes)

@@ -5,13 +5,14 @@ import msgspec
 from agent.apps.containers.passwords import check_password
 from agent.apps.errors import AppNotRunning, NoSuchUser
 from agent.apps.host import Host
+from agent.apps.requests import ApplyPassword, SetPassword
 from agent.apps.runner.job import Job
 from agent.journal import PasswordEntry
 from agent.model import App
 
 
-async def set_password(host: Host, job: Job, password: str) -> None:
-    """Set the password of the app's user; it is pending where the engine refuses that now.
+async def plan_password(host: Host, job: Job, request: SetPassword) -> PasswordEntry:
+    """Plan to set the password of the app's user.
 
     Raises:
         InvalidPassword: the text cannot be a password.
@@ -20,7 +21,7 @@ async def set_password(host: Host, job: Job, password: str) -> None:
 
     """
     app = host.context.repository.get(job.app)
-    check_password(password, min_length=host.context.defaults.password_min)
+    check_password(request.password, min_length=host.context.defaults.password_min)
     container = await host.containers.current(app)
     if container is not None and container.state in ("paused", "restarting"):
         raise AppNotRunning(
@@ -31,14 +32,20 @@ async def set_password(host: Host, job: Job, password: str) -> None:
         await host.passwords.check_settable(container)
     target = msgspec.structs.replace(
         app,
-        password=await host.passwords.hash(password),
+        password=await host.passwords.hash(request.password),
         password_pending=not running,
         # It was the reason for which the earlier one is pending.
         message=None if app.password_pending else app.message,
     )
-    entry = PasswordEntry(header=job.header, before=app, target=target)
-    await job.commit(entry)
-    await _carry_out(host, entry, answers=not job.header.background)
+    return PasswordEntry(header=job.header, before=app, target=target)
+
+
+async def carry_out_password(host: Host, _job: Job, entry: PasswordEntry) -> None:
+    """Set the password in a running container; else leave it for the next start.
+
+    It is pending where the engine refuses that now. NoSuchUser: the app is as it was.
+    """
+    await _carry_out(host, entry, answers=not entry.header.background)
 
 
 async def recover_password(host: Host, _job: Job, entry: PasswordEntry) -> None:
@@ -70,7 +77,7 @@ async def _set(host: Host, app: App) -> App:
     return await host.passwords.set_pending(app, container)
 
 
-async def apply_pending(host: Host, job: Job) -> None:
+async def apply_pending(host: Host, job: Job, _request: ApplyPassword) -> None:
     """Set the password that waits for the app to run, after somebody else has started it."""
     app = host.context.repository.get(job.app)
     container = await host.containers.current(app)

@@ -11,30 +11,23 @@ import msgspec
 
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.data import restored_volume_name
-from agent.apps.errors import AppError, AppNotStopped
+from agent.apps.errors import AppNotStopped
 from agent.apps.host import Host
-from agent.apps.operations.rebuild import recover_replacement
+from agent.apps.requests import Restore
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineRefused
-from agent.engine.models import (
-    MIB,
-    Container,
-    Image,
-)
-from agent.journal import ReplacedEntry, ReplaceEntry
+from agent.engine.models import MIB, Container
+from agent.journal import ReplaceEntry
 from agent.model import App
 
 # The bytes that are written between two checks of the free space.
 LOOK_BYTES = 64 * MIB
 
 
-async def restore(host: Host, job: Job, *, tar: AsyncIterator[bytes]) -> None:
-    """Replace the data of an app's paths by that of the tar; paths that it lacks stay.
+async def plan_restore(host: Host, job: Job, _request: Restore) -> ReplaceEntry:
+    """Plan to replace the data of an app's paths by that of a tar; paths that it lacks stay.
 
     Raises:
-        AppNotStopped, DataMissing, DataInUse: nothing of the tar was read.
-        InvalidData, DiskFull, AppError, EngineRefused: everything is as it was.
-        EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
+        AppNotStopped, DataMissing, DataInUse, ImageUnavailable, UnfitImage: it cannot be replaced.
 
     """
     app = host.context.repository.get(job.app)
@@ -42,18 +35,9 @@ async def restore(host: Host, job: Job, *, tar: AsyncIterator[bytes]) -> None:
     volumes = await host.data.volumes(app)
     await _check_unused(host, app, volumes.values())
     await host.admission.check_disk()
-    image = await host.data.image(app, container)
-    new = {path: restored_volume_name(app.name, path, operation=job.header.id) for path in volumes}
-    entry = ReplaceEntry(header=job.header, before=app, target=app, new_volumes=tuple(new.values()))
-    await job.commit(entry)
-    try:
-        filled = await _fill(host, entry, image, new, tar)
-        replaced = await _replace(host, entry, image, volumes, new=new, filled=filled)
-    except (AppError, EngineRefused) as error:
-        await host.containers.undo_or_stop(entry)
-        await host.context.repository.finish(entry, app, undone=entry.id, error=error)
-        raise
-    await recover_replacement(host, job, replaced)
+    await host.data.image(app, container)
+    new = _new_volumes(app, job.header.id)
+    return ReplaceEntry(header=job.header, before=app, target=app, new_volumes=tuple(new.values()))
 
 
 async def _stopped(host: Host, app: App) -> Container | None:
@@ -68,16 +52,43 @@ async def _check_unused(host: Host, app: App, volumes: Collection[str]) -> None:
     await host.data.check_unused(app.name, volumes, own={app.container_id})
 
 
-async def _fill(
-    host: Host, entry: ReplaceEntry, image: Image, new: dict[str, str], tar: AsyncIterator[bytes]
-) -> set[str]:
+async def make_restored(
+    host: Host, entry: ReplaceEntry, tar: AsyncIterator[bytes]
+) -> tuple[ReplaceEntry, str]:
+    """Fill new volumes from a tar, and make a container that has them.
+
+    Return the entry with the volumes of the app, and the container's id.
+
+    Raises:
+        InvalidData, DiskFull, AppNotStopped, DataInUse: the tar cannot be taken.
+
+    """
+    before, new = entry.before, _new_volumes(entry.before, entry.id)
+    image = await host.data.image(before, await _stopped(host, before))
     helper = await host.data.open_to_fill(entry, image, new)
-    filled = await host.data.fill(helper, _while_there_is_room(host, tar))
+    filled = await host.data.fill(helper, while_there_is_room(host, tar))
     await host.data.close(helper)
-    return filled
+    # Somebody may have started the container by hand, or mounted the volumes elsewhere.
+    await _stopped(host, before)
+    await _check_unused(host, before, [before.volumes[path] for path in filled])
+    restored = {path: new[path] for path in filled}
+    target = msgspec.structs.replace(before, volumes=before.volumes | restored)
+    entry = msgspec.structs.replace(entry, target=target)
+    await host.context.repository.advance(entry)
+    target, container_id = await host.containers.create(entry, image)
+    return msgspec.structs.replace(entry, target=target), container_id
 
 
-async def _while_there_is_room(host: Host, tar: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+def _new_volumes(app: App, operation: str) -> dict[str, str]:
+    """Return the names of the volumes that an operation fills, by path."""
+    return {
+        path: restored_volume_name(app.name, path, operation=operation)
+        for path in sorted(app.volumes)
+    }
+
+
+async def while_there_is_room(host: Host, tar: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield a tar as it comes; DiskFull."""
     taken = 0
     async for chunk in tar:
         taken += len(chunk)
@@ -87,41 +98,9 @@ async def _while_there_is_room(host: Host, tar: AsyncIterator[bytes]) -> AsyncGe
         yield chunk
 
 
-async def _replace(
-    host: Host,
-    entry: ReplaceEntry,
-    image: Image,
-    volumes: dict[str, str],
-    *,
-    new: dict[str, str],
-    filled: set[str],
-) -> ReplacedEntry:
-    before = entry.before
-    # Somebody may have started the container by hand, or mounted the volumes elsewhere.
-    await _stopped(host, before)
-    await _check_unused(host, before, [volumes[path] for path in filled])
-    chosen = {path: new[path] if path in filled else volumes[path] for path in volumes}
-    target = msgspec.structs.replace(before, volumes=chosen)
-    entry = msgspec.structs.replace(entry, target=target)
-    await host.context.repository.advance(entry)
-    # The name of an app has no capital letters, so no other app has this one.
-    name = f"{entry.app}.NEXT-{entry.id[:8]}"
-    target, container_id = await host.containers.create(entry, image, name=name)
-    replaced = ReplacedEntry(
-        header=entry.header,
-        target=msgspec.structs.replace(
-            target,
-            container_id=container_id,
-            password_pending=target.password is not None,
-            message=None,
-        ),
-        container_id=container_id,
-        old_container_id=before.container_id,
-        old_volumes=_unused({*volumes.values(), *new.values()}, target),
-    )
-    await host.context.repository.advance(replaced)
-    return replaced
-
-
-def _unused(volumes: set[str], app: App) -> tuple[str, ...]:
-    return tuple(sorted(volumes - set(app.volumes.values())))
+def unused_volumes(entry: ReplaceEntry) -> tuple[str, ...]:
+    """Return the volumes that an app has no longer after a restore, and after that alone."""
+    if entry.header.operation != "restore":
+        return ()
+    known = {*entry.before.volumes.values(), *entry.new_volumes}
+    return tuple(sorted(known - set(entry.target.volumes.values())))

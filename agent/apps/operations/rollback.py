@@ -14,42 +14,42 @@ from agent.apps.errors import (
     RollbackRefused,
 )
 from agent.apps.host import Host
-from agent.apps.operations.update import apply_changes, kinds_of_change
+from agent.apps.operations.update import kinds_of_change, planned_change
+from agent.apps.requests import Rollback
 from agent.apps.runner.job import Job
+from agent.apps.runner.runner import Plan
 from agent.engine.models import InspectedContainer
 from agent.model import App, FieldKind, spec_values
 from agent.state.history import MOST_REVISIONS, Revision
 
 
-async def rollback(host: Host, job: Job, *, number: int | None) -> None:
-    """Bring an app back to the revision of this number, None for the one before the present.
+async def plan_rollback(host: Host, job: Job, request: Rollback) -> Plan:
+    """Plan to bring an app back to a revision.
 
     Raises:
         RevisionNotFound, NoRevisionBefore: there is none.
         RollbackRefused: the host or the settings do not allow it any more.
         PortForbidden: the key may not give the app the ports of the revision.
-        MemoryInUse, AppError, EngineError: as of an update. The app is as it was.
+        MemoryInUse, AppError, EngineError: as of an update.
 
     """
     app = host.context.repository.get(job.app)
-    revision = await _revision(host, app, number)
+    revision = await _revision(host, app, request.number)
     job.header = msgspec.structs.replace(
         job.header, revision=revision.revision, reason=f"back to revision {revision.revision}"
     )
-    # The image must not be removed to make room on the disk.
+    # The image must not be removed to make room on the disk. Later, the entry needs it.
     async with host.images.use.needed(revision.image_id or revision.image):
         container = await host.containers.current(app)
         kinds = _kinds(app, revision, container)
         if not kinds:
-            return
+            return None
         if FieldKind.REPLACING in kinds:
             await host.admission.check_disk()
-        # No await between checking the ports and writing them, or another operation could
-        # take them.
         target = await _target(
             host, app, revision, container, picked_ports_only=job.picked_ports_only
         )
-        await apply_changes(host, job, target, container, kinds)
+        return await planned_change(host, job, target, container, kinds)
 
 
 async def _revision(host: Host, app: App, number: int | None) -> Revision:

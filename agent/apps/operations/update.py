@@ -1,4 +1,4 @@
-"""Updates an app: only its record, or its running container, where no other one is needed."""
+"""Updating an app: only its record, or its running container, where no other one is needed."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,15 +9,16 @@ from agent.apps.admission.fields import check_changes
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import MemoryInUse
 from agent.apps.host import Host
-from agent.apps.operations.rebuild import replace_container
+from agent.apps.operations.replace import planned_replacement
+from agent.apps.requests import Update
 from agent.apps.runner.job import Job
+from agent.apps.runner.runner import Plan
 from agent.engine.errors import EngineRefused
 from agent.engine.models import MIB, InspectedContainer
 from agent.journal import LimitsEntry
 from agent.model import (
     FIELD_KINDS,
     App,
-    AppChanges,
     FieldKind,
     given_values,
     with_image,
@@ -36,75 +37,62 @@ def kinds_of_change(
     return kinds
 
 
-async def update(host: Host, job: Job, changes: AppChanges) -> None:
-    """Change fields of an app.
+async def plan_update(host: Host, job: Job, request: Update) -> Plan:
+    """Plan changes of the fields of an app.
 
     Raises:
-        InvalidApp, MemoryInUse: the app is as it was.
-        AppError, EngineError: as of a rebuild, if a field needs another container.
+        InvalidApp, MemoryInUse: they cannot be made.
+        AppError, EngineError: as of ``planned_replacement``, if a field needs another container.
 
     """
-    app = host.context.repository.get(job.app)
+    app, changes = host.context.repository.get(job.app), request.changes
     check_changes(changes)
     changes = with_whole_env(changes, app.env)
     check_changes(changes)  # with the other variables, the environment may be too large
     container = await host.containers.current(app)
     kinds = kinds_of_change(given_values(changes), app, container)
     if not kinds:
-        return
+        return None
     replaces = container is not None and FieldKind.REPLACING in kinds
     if replaces:
         await host.admission.check_disk()
-    # No await between checking the ports and writing them, or another operation could
-    # take them.
     target = await host.admission.changed_app(
         app, changes, container=container, picked_ports_only=job.picked_ports_only
     )
-    if container is not None and replaces and target.image == app.image:
-        target = with_image(target, container.image_id)
     if container is None:
-        # The next container is made from it.
-        await host.context.repository.put(target, outcome_of=job.header)
-    else:
-        await apply_changes(host, job, target, container, kinds)
+        return target  # the next container is made from it
+    if replaces and target.image == app.image:
+        target = with_image(target, container.image_id)
+    return await planned_change(host, job, target, container, kinds)
 
 
-async def apply_changes(
+async def planned_change(
     host: Host,
     job: Job,
     target: App,
     container: InspectedContainer | None,
     kinds: Collection[FieldKind],
-) -> None:
-    """Bring an app to ``target``, as the kinds of change require; errors as of ``run``.
+) -> Plan:
+    """Return what brings an app to ``target``, as the kinds of change require.
 
-    One without a container gets another.
+    One without a container gets another. Nothing is awaited after the check of the ports.
     """
     if container is None or FieldKind.REPLACING in kinds:
-        await replace_container(host, job, target, container, must_pull=False)
-    elif FieldKind.LIVE in kinds:
-        await _limit(host, job, host.context.repository.get(job.app), target, container)
-    else:
-        await host.context.repository.put(target, outcome_of=job.header)
-
-
-async def _limit(
-    host: Host, job: Job, app: App, target: App, container: InspectedContainer
-) -> None:
+        return await planned_replacement(host, job, target, container)
+    if FieldKind.LIVE not in kinds:
+        return target
     # Others may have changed the limit of the container, or removed it: it is 0 then.
     is_less = not container.memory or target.memory < container.memory
     if is_less and container.state in UP_STATES:
         await _check_memory(host, target, container.id)
-    entry = LimitsEntry(
+    return LimitsEntry(
         header=job.header,
-        before=app,
+        before=host.context.repository.get(job.app),
         target=target,
         container_id=container.id,
         cpu=container.cpu,
         memory=container.memory,
     )
-    await job.commit(entry)
-    await recover_limits(host, job, entry)
 
 
 async def _check_memory(host: Host, target: App, container_id: str) -> None:
@@ -116,7 +104,7 @@ async def _check_memory(host: Host, target: App, container_id: str) -> None:
         )
 
 
-async def recover_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
+async def carry_out_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
     """Set the new limits; if the engine refuses, those that the container had. MemoryInUse."""
     try:
         await host.containers.limit(entry.container_id, entry.target)

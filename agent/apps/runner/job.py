@@ -1,15 +1,15 @@
 """An operation that runs, as it is shown to others, and its part in the journal and in pulls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from agent.apps.repository.repository import AppRepository
+from agent.apps.requests import Request
 from agent.engine.models import PullProgress
-from agent.journal import EntryHeader, JournalEntry, OperationKind
+from agent.journal import EntryHeader, JournalEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class OperationStatus:
 
 
 class Job:
-    """An operation that runs.
+    """An operation that runs: what was asked for, None where one is recovered.
 
     ``repeated`` marks another attempt at one that failed before, and was logged then. With
     ``picked_ports_only`` the app may get only ports from which the agent picks.
@@ -32,11 +32,13 @@ class Job:
         self,
         header: EntryHeader,
         repository: AppRepository,
+        request: Request | None = None,
         *,
         repeated: bool = False,
         picked_ports_only: bool = False,
     ) -> None:
         self.header = header
+        self.request = request
         self.repeated = repeated
         self.picked_ports_only = picked_ports_only
         self.committed = asyncio.Event()
@@ -48,9 +50,7 @@ class Job:
         self._pull_ended_by: Exception | None = None
         self._is_overdue = False
         self._asked_to_end = list[Exception]()
-        # What runs it and what it does, None where it is recovered.
         self.task: asyncio.Task[None] | None = None
-        self.work: Work | None = None
         self.is_draining = False
         self._drain_ended = asyncio.Event()
         self._drain_ended_by: Exception | None = None
@@ -134,18 +134,14 @@ class Job:
         if self._drain_ended_by is not None:
             raise self._drain_ended_by
 
-    def is_same(self, operation: OperationKind, work: "Work") -> bool:
+    def is_same(self, request: Request) -> bool:
         """Return whether a request repeats it.
 
         The fields that an interrupted update was given are not known, so nothing repeats it.
         """
-        if self.header.operation != operation:
-            return False
-        if self.work is None:
-            return operation != "update"
-        return isinstance(work, partial) and (
-            isinstance(self.work, partial) and work.keywords == self.work.keywords
-        )
+        if self.request is None:
+            return self.header.operation == request.operation != "update"
+        return self.request == request
 
     @contextmanager
     def pulling(self, step: str = "pulling") -> Iterator[Callable[[PullProgress], None]]:
@@ -174,6 +170,3 @@ class Job:
             raise reason from None
         finally:
             self._step, self._pull, self._puller = "", None, None
-
-
-Work = Callable[[Job], Awaitable[None]]

@@ -2,15 +2,16 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agent.apps.context import AgentContext
 from agent.apps.errors import AppBusy, AppError, OperationCancelled, reason_of
-from agent.apps.runner.job import Job, OperationStatus, Work
+from agent.apps.host import Host
+from agent.apps.requests import KINDS, Request
+from agent.apps.runner.job import Job, OperationStatus
 from agent.engine.errors import (
     EngineConflict,
     EngineError,
@@ -20,25 +21,11 @@ from agent.engine.errors import (
 )
 from agent.engine.models import PullProgress
 from agent.journal import Actor, Entry, EntryHeader, JournalEntry, OperationKind
+from agent.model import App
 from agent.state.database import StoreError
 from runtime.turns import Turns, share
 
-PARTICIPLES = {
-    "create": "created",
-    "update": "updated",
-    "rebuild": "rebuilt",
-    "rollback": "rolled back",
-    "start": "started",
-    "stop": "stopped",
-    "restart": "restarted",
-    "delete": "deleted",
-    "keys": "given a password",
-    "label": "labelled",
-    "export": "exported",
-    "restore": "restored",
-}
-# These end an operation of the app that pulls an image or is overdue, and wait at least so long.
-CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
+# What ends a pull waits for that at least so long.
 CANCEL_SECONDS = 30.0
 # How many operations that keys ask for run at the same time, and as many that stop or delete; more
 # wait. With its share, one key takes neither all pulls nor all commands that wait for programs.
@@ -81,23 +68,43 @@ class Requester:
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
 
-# Each takes entries of the type that it is listed for.
-Recover = Callable[[Job, Any], Awaitable[None]]
+# What an operation does: an entry of the journal to act on, an app to store, or nothing.
+Plan = JournalEntry | App | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """How operations work.
+
+    Attributes:
+        plan: Checks and reads, and changes nothing; by the type of the request.
+        carry_out: Acts on an entry that was just written; by the type of the entry.
+        recover: Finishes or undoes an entry whose operation broke off.
+        act: Carries out a request that has no plan.
+
+    """
+
+    plan: Mapping[type[Request], Callable[[Host, Job, Any], Awaitable[Plan]]] = field(
+        default_factory=dict
+    )
+    carry_out: Mapping[type[Entry], Callable[[Host, Job, Any], Awaitable[None]]] = field(
+        default_factory=dict
+    )
+    recover: Mapping[type[Entry], Callable[[Host, Job, Any], Awaitable[None]]] = field(
+        default_factory=dict
+    )
+    act: Mapping[type[Request], Callable[[Host, Job, Any], Awaitable[None]]] = field(
+        default_factory=dict
+    )
 
 
 class OperationRunner:
-    """Runs operations. One goes on when the client that asked for it disconnects.
+    """Runs operations. One goes on when the client that asked for it disconnects."""
 
-    ``recover`` finishes or undoes an operation that broke off, for each type of entry.
-    """
-
-    def __init__(
-        self,
-        context: AgentContext,
-        recover: Mapping[type[Entry], Recover],
-    ) -> None:
-        self._context = context
-        self._recover = recover
+    def __init__(self, host: Host, operations: Operations) -> None:
+        self._host = host
+        self._context = host.context
+        self._operations = operations
         # The operations that run, by the app's name.
         self.jobs: dict[str, Job] = {}
         # What ends pulls does not wait behind them.
@@ -139,9 +146,7 @@ class OperationRunner:
             return OperationStatus(header=entry.header, step="waiting for its recovery")
         return None
 
-    async def perform(
-        self, name: str, operation: OperationKind, requester: Requester, work: Work
-    ) -> bool:
+    async def run(self, request: Request, requester: Requester) -> bool:
         """Run an operation, after another one of that app; join the same one while it drains.
 
         Returns:
@@ -152,13 +157,13 @@ class OperationRunner:
             AppError, EngineError, StoreError: as the operation raises them.
 
         """
-        running = self.jobs.get(name)
+        running = self.jobs.get(request.app)
         try:
-            if running is not None and running.is_draining and running.is_same(operation, work):
+            if running is not None and running.is_draining and running.is_same(request):
                 return await self._join(running, requester)
-            job = await self._take(name, operation, requester)
-            job.work = work
-            return await self._outcome(job, self._start(job, self._run(job, requester, work)))
+            job = await self._take(request, requester)
+            self._track(job, asyncio.create_task(self._operate(job, request, requester)))
+            return await self._outcome(job)
         except (EngineConflict, ObjectNotFound) as error:
             raise type(error)(f"{error}; look at the app as it is now, and ask again") from error
 
@@ -192,89 +197,83 @@ class OperationRunner:
             raise self._busy(job.header)
         return None
 
-    async def start(
-        self, name: str, operation: OperationKind, requester: Requester, work: Work
-    ) -> None:
+    async def start(self, request: Request, requester: Requester) -> None:
         """Run an operation as above, without waiting for its end."""
-        job = await self._take(name, operation, requester)
-        _ = self._start(job, self._run(job, requester, work))
+        job = await self._take(request, requester)
+        self._track(job, asyncio.create_task(self._operate(job, request, requester)))
 
     async def recover(self, entry: JournalEntry, *, repeated: bool) -> None:
         """Finish or undo an operation that broke off.
 
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
-        runs, or the agent stops. Errors are raised as by ``perform``.
+        runs, or the agent stops. Errors are raised as by ``run``.
         """
         if self.jobs.get(entry.app) is None and self._stopping_since is None:
-            job = self._new_job(entry.header, repeated=repeated)
-            await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
+            job = self._begin(Job(entry.header, self._context.repository, repeated=repeated))
+            self._track(job, asyncio.create_task(self._recover_entry(job, entry)))
+            await self._outcome(job)
 
-    async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
+    async def _take(self, request: Request, requester: Requester) -> Job:
         async with requester.waiting():
-            await self._wait_for_turn(name, operation, requester)
+            await self._wait_for_turn(request, requester)
         # Nothing is awaited from the last check of the key to the operation.
-        if job := self.jobs.get(name):
+        if job := self.jobs.get(request.app):
             raise self._busy(job.header)
-        return self._new_job(
-            EntryHeader(
-                id=secrets.token_hex(8),
-                operation=operation,
-                app=name,
-                by=requester.name,
-                actor=requester.actor,
-                since=self._context.clock(),
-                background=requester.respond_async,
-            ),
-            picked_ports_only=requester.picked_ports_only,
-            drains=requester.drains,
-        )
+        job = self._begin(self.new_job(request, requester))
+        if not requester.drains:
+            job.end_drain()
+        return job
 
-    async def _wait_for_turn(
-        self, name: str, operation: OperationKind, requester: Requester
-    ) -> None:
-        seconds, cancels = requester.wait_seconds, operation in CANCELLING
-        job = self.jobs.get(name)
+    async def _wait_for_turn(self, request: Request, requester: Requester) -> None:
+        seconds, cancels = requester.wait_seconds, KINDS[request.operation].cancels
+        job = self.jobs.get(request.app)
         if cancels and job is not None and job.can_be_ended:
             seconds = max(seconds, CANCEL_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while job := self.jobs.get(name):
+                while job := self.jobs.get(request.app):
                     if not requester.drains:
                         job.end_drain()
-                    reason = cancelled(job.header, operation, by=requester.name)
+                    reason = cancelled(job.header, request.operation, by=requester.name)
                     with job.asked_to_end(reason) if cancels else nullcontext():
                         await job.done.wait()
 
-    def _new_job(
-        self,
-        header: EntryHeader,
-        *,
-        repeated: bool = False,
-        picked_ports_only: bool = False,
-        drains: bool = True,
-    ) -> Job:
-        job = Job(
-            header, self._context.repository, repeated=repeated, picked_ports_only=picked_ports_only
+    def new_job(self, request: Request, requester: Requester) -> Job:
+        """Return a job for a request, which does not run yet."""
+        header = EntryHeader(
+            id=secrets.token_hex(8),
+            operation=request.operation,
+            app=request.app,
+            by=requester.name,
+            actor=requester.actor,
+            since=self._context.clock(),
+            background=requester.respond_async,
         )
-        if not drains:
-            job.end_drain()
+        return Job(
+            header,
+            self._context.repository,
+            request,
+            picked_ports_only=requester.picked_ports_only,
+        )
+
+    def _begin(self, job: Job) -> Job:
         if self._stopping_since is not None:
             _stop(job)
-        self.jobs[header.app] = job
+        self.jobs[job.app] = job
         return job
 
     def _busy(self, header: EntryHeader) -> AppBusy:
         age = max(0, round(self._context.clock() - header.since))
         return AppBusy(
-            f"app `{header.app}` is being {PARTICIPLES[header.operation]}, for {age} s, as"
+            f"app `{header.app}` is being {KINDS[header.operation].participle}, for {age} s, as"
             f" `{header.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
         )
 
-    async def _run(self, job: Job, requester: Requester, work: Work) -> None:
+    async def _operate(self, job: Job, request: Request, requester: Requester) -> None:
         """Run an operation once its key has a place; the agent itself needs none."""
         async with AsyncExitStack() as held:
             if requester.actor == "key":
-                turns = self._turns[job.header.operation in CANCELLING]
+                turns = self._turns[KINDS[job.header.operation].cancels]
                 turn = turns.turn(requester.name)
                 if turns.must_wait(requester.name):
                     await self._wait_for_place(
@@ -282,8 +281,19 @@ class OperationRunner:
                     )
                 else:
                     await held.enter_async_context(turn)
-            if await self._recover_before(job):
-                await work(job)
+            if not await self._recover_before(job):
+                return
+            if act := self._operations.act.get(type(request)):
+                await act(self._host, job, request)
+                return
+            # No await between the check of the ports, which ends the plan, and the registration of
+            # the entry: another operation could take them.
+            plan = await self._operations.plan[type(request)](self._host, job, request)
+            if isinstance(plan, App):
+                await self._context.repository.put(plan, outcome_of=job.header)
+            elif plan is not None:
+                await job.commit(plan)
+                await self._operations.carry_out[type(plan)](self._host, job, plan)
 
     async def _wait_for_place(
         self, job: Job, requester: Requester, take: Callable[[], Awaitable[None]]
@@ -326,16 +336,17 @@ class OperationRunner:
     async def _recover_entry(self, job: Job, entry: JournalEntry) -> None:
         log = self._context.log.debug if job.repeated else self._context.log.warning
         log("recovering an operation", app=entry.app, operation=entry.header.operation)
-        await self._recover[type(entry)](job, entry)
+        await self._operations.recover[type(entry)](self._host, job, entry)
 
-    def _start(self, job: Job, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=f"{job.header.operation} {job.app}")
+    def _track(self, job: Job, task: asyncio.Task[None]) -> None:
+        task.set_name(f"{job.header.operation} {job.app}")
         self._tasks.add(task)
         job.task = task
         task.add_done_callback(lambda _: self._end(job, task))
-        return task
 
-    async def _outcome(self, job: Job, task: asyncio.Task[None]) -> bool:
+    async def _outcome(self, job: Job) -> bool:
+        task = job.task
+        assert task is not None
         waits: list[asyncio.Future[Any]] = [task]
         if job.header.background:
             waits.append(asyncio.ensure_future(job.committed.wait()))

@@ -17,25 +17,31 @@ from agent.apps.dry_run.host import dry_host, recover_ended_pull
 from agent.apps.dry_run.plan import Plan, plan_change
 from agent.apps.errors import AppNotFound
 from agent.apps.host import Host
-from agent.apps.operations import recoveries
-from agent.apps.operations.create import create
-from agent.apps.operations.export import Export, export_data
-from agent.apps.operations.labels import add_label, remove_label
-from agent.apps.operations.lifecycle import delete, restart, start, stop
-from agent.apps.operations.password import set_password
-from agent.apps.operations.rebuild import rebuild
-from agent.apps.operations.restore import restore
-from agent.apps.operations.rollback import rollback
-from agent.apps.operations.update import update
+from agent.apps.operations.export import Export, Reading
+from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.repository.feed import EventFeed
-from agent.apps.runner.job import Work
+from agent.apps.requests import (
+    AddLabel,
+    Create,
+    Delete,
+    Rebuild,
+    RemoveLabel,
+    Request,
+    Restart,
+    Restore,
+    Rollback,
+    SetPassword,
+    Start,
+    Stop,
+    Update,
+)
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery
 from agent.apps.service.queries import AppQueries
 from agent.apps.views.apps import AppView
 from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineError
-from agent.journal import CreateEntry, OperationKind
+from agent.journal import CreateEntry
 from agent.model import AppChanges, NewApp
 from agent.state.history import Revision
 
@@ -73,100 +79,89 @@ class Apps:
         ended = await self.runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
         engine = DryEngine(self._host.context.engine)
         host = dry_host(self._host, engine)
-        recover = dict(recoveries(host))
+        recover = dict(OPERATIONS.recover)
         if ended is not None:
-            recover[type(ended)] = partial(recover_ended_pull, host)
-        runner = OperationRunner(host.context, recover)
+            recover[type(ended)] = recover_ended_pull
+        runner = OperationRunner(host, replace(OPERATIONS, recover=recover))
         apps = Apps(host, runner, AppQueries(host, runner), self.hosted)
         carry_out = partial(change, apps, replace(requester, respond_async=False, drains=False))
         return await plan_change(self._host, host, engine, name, carry_out)
 
+    async def change(self, request: Request, requester: Requester) -> AppView | None:
+        """Change an app, and return it as it is then; None if it was deleted.
+
+        Raises:
+            AppNotFound: there is none, or a stop has cancelled its creation.
+            AppExists: there is one of the name of a new one.
+            AppBusy: another operation of the app did not end in time.
+            AppError, EngineError, StoreError: as the operation raises them.
+
+        """
+        name, entry = request.app, self._repository.entry(request.app)
+        if not isinstance(request, Create):
+            self._repository.get(name)
+        elif self.runner.status(name) is None:  # an operation under way may delete it
+            self._host.admission.check_name(name)
+        is_created = isinstance(entry, CreateEntry)
+        try:
+            ended = await self.runner.run(request, requester)
+        except AppNotFound as error:
+            if is_created and isinstance(request, Delete):
+                return None
+            if is_created and isinstance(request, Stop):
+                raise AppNotFound(name, reason="its creation was cancelled") from error
+            raise
+        if not isinstance(request, Delete):
+            return await self.queries.one(name)
+        with suppress(AppNotFound):  # it has ended meanwhile
+            return None if ended else await self.queries.one(name)
+        return None
+
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:
         """Create an app, and wait until it runs."""
-        # An operation under way may delete the app of that name.
-        if self.runner.status(wanted.name) is None:
-            self._host.admission.check_name(wanted.name)
-        work = partial(create, self._host, wanted=wanted)
-        await self.runner.perform(wanted.name, "create", requester, work)
-        return await self.queries.one(wanted.name)
+        return await self._change(Create(wanted.name, wanted), requester)
 
     async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
         """Change fields of an app."""
-        work = partial(update, self._host, changes=changes)
-        return await self._change(name, "update", requester, work)
+        return await self._change(Update(name, changes), requester)
 
     async def rebuild(self, name: str, requester: Requester) -> AppView:
         """Pull an app's image and replace its container."""
-        return await self._change(name, "rebuild", requester, partial(rebuild, self._host))
+        return await self._change(Rebuild(name), requester)
 
     async def rollback(self, name: str, number: int | None, requester: Requester) -> AppView:
         """Bring an app back to a revision, None for the one before the present."""
-        work = partial(rollback, self._host, number=number)
-        return await self._change(name, "rollback", requester, work)
+        return await self._change(Rollback(name, number), requester)
 
     async def start(self, name: str, requester: Requester) -> AppView:
         """Start an app."""
-        return await self._change(name, "start", requester, partial(start, self._host))
+        return await self._change(Start(name), requester)
 
     async def restart(self, name: str, requester: Requester) -> AppView:
         """Stop an app and start it again, in its container."""
-        return await self._change(name, "restart", requester, partial(restart, self._host))
+        return await self._change(Restart(name), requester)
 
     async def stop(self, name: str, requester: Requester) -> AppView:
-        """Stop an app; an operation that pulls its image is undone.
-
-        Raises:
-            AppNotFound: that was its creation, and so the app is gone.
-
-        """
-        being_created = self._is_being_created(name)
-        try:
-            return await self._change(name, "stop", requester, partial(stop, self._host))
-        except AppNotFound as error:
-            if being_created:
-                raise AppNotFound(name, reason="its creation was cancelled") from error
-            raise
+        """Stop an app; an operation that pulls its image is undone."""
+        return await self._change(Stop(name), requester)
 
     async def delete(
         self, name: str, requester: Requester, *, keep_data: bool = False
     ) -> AppView | None:
-        """Remove an app and, unless it is to be kept, its data; None once it is gone.
-
-        An operation that pulls its image is undone.
-        """
-        self._repository.get(name)
-        being_created = self._is_being_created(name)
-        work = partial(delete, self._host, keep_data=keep_data)
-        try:
-            ended = await self.runner.perform(name, "delete", requester, work)
-        except AppNotFound:
-            if being_created:  # its creation was undone
-                return None
-            raise
-        if ended:
-            return None
-        try:
-            return await self.queries.one(name)
-        except AppNotFound:  # it has ended meanwhile
-            return None
-
-    def _is_being_created(self, name: str) -> bool:
-        return isinstance(self._repository.entry(name), CreateEntry)
+        """Remove an app and, unless it is to be kept, its data; None once it is gone."""
+        return await self.change(Delete(name, keep_data), requester)
 
     async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
         """Set the password of the app's user."""
-        work = partial(set_password, self._host, password=password)
-        return await self._change(name, "keys", requester, work)
+        return await self._change(SetPassword(name, password), requester)
 
     async def add_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Add a label to an app."""
-        work = partial(add_label, self._host, label=label)
-        return await self._change(name, "label", requester, work)
+        return await self._change(AddLabel(name, label), requester)
 
     async def remove_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Remove a label from an app."""
-        work = partial(remove_label, self._host, label=label)
-        return await self._change(name, "label", requester, work)
+        return await self._change(RemoveLabel(name, label), requester)
 
     @asynccontextmanager
     async def export(
@@ -180,38 +175,34 @@ class Apps:
 
         """
         self._repository.get(name)
-        export = Export(pause=pause)
-        work = partial(export_data, self._host, export=export)
+        reading = Reading(pause=pause)
         ended = asyncio.ensure_future(
-            self.runner.perform(name, "export", replace(requester, respond_async=False), work)
+            self.runner.run(Export(name, reading), replace(requester, respond_async=False))
         )
         # A failure after the reading is logged; the operation is recovered when the engine is back.
         ended.add_done_callback(lambda done: done.cancelled() or done.exception())
-        waits: list[asyncio.Future[Any]] = [ended, export.opened]
+        waits: list[asyncio.Future[Any]] = [ended, reading.opened]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not export.opened.done():
+            if not reading.opened.done():
                 ended.result()
-            async with aclosing(self._host.data.read(export.opened.result())) as chunks:
+            async with aclosing(self._host.data.read(reading.opened.result())) as chunks:
                 yield chunks
         finally:
-            export.finished.set()
-            if export.opened.done():
+            reading.finished.set()
+            if reading.opened.done():
                 with suppress(EngineError):
-                    await self._host.data.close(export.opened.result())
+                    await self._host.data.close(reading.opened.result())
         await asyncio.wait([ended])
 
     async def restore(self, name: str, tar: AsyncIterator[bytes], requester: Requester) -> AppView:
         """Replace the data of a stopped app by that of a tar, whole or not at all."""
-        work = partial(restore, self._host, tar=tar)
-        return await self._change(name, "restore", replace(requester, respond_async=False), work)
+        return await self._change(Restore(name, tar), replace(requester, respond_async=False))
 
-    async def _change(
-        self, name: str, operation: OperationKind, requester: Requester, work: Work
-    ) -> AppView:
-        self._repository.get(name)
-        await self.runner.perform(name, operation, requester, work)
-        return await self.queries.one(name)
+    async def _change(self, request: Request, requester: Requester) -> AppView:
+        view = await self.change(request, requester)
+        assert view is not None
+        return view
 
     async def history(self, name: str) -> list[Revision]:
         """Return the revisions of an app, the newest first."""

@@ -1,22 +1,19 @@
 """Keeping apps as they are wanted: up and healthy, or down, with the password that was set."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import partial
 
+from agent.apps import requests
 from agent.apps.containers.containers import GONE_STATES, UP_STATES
 from agent.apps.errors import AppBusy, AppError
 from agent.apps.host import Host
-from agent.apps.operations import keep_up
-from agent.apps.operations.password import apply_pending
-from agent.apps.runner.job import Job
+from agent.apps.requests import Request
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.upkeep.inspector import Inspector
 from agent.apps.upkeep.reconciler import ContainerObserver
 from agent.engine.errors import EngineError, EngineRefused
 from agent.engine.models import Container, EngineRun
-from agent.journal import OperationKind
 from agent.model import App, Down
 from runtime.pauses import Pauses
 
@@ -165,15 +162,13 @@ class Keeper(ContainerObserver):
     async def _attempt(
         self,
         schedule: RestartSchedule,
-        name: str,
-        operation: OperationKind,
-        work: Callable[[Host, Job], Awaitable[None]],
+        request: Request,
     ) -> None:
         """Begin an operation of an app in the background."""
-        schedule.attempted(name)
-        self._busy.add(name)
+        schedule.attempted(request.app)
+        self._busy.add(request.app)
         with suppress(AppBusy):
-            await self._runner.start(name, operation, AGENT, partial(work, self._host))
+            await self._runner.start(request, AGENT)
 
     async def _start(self, containers: Containers) -> None:
         """Start the apps that should run and are down."""
@@ -205,11 +200,11 @@ class Keeper(ContainerObserver):
     async def _up(self, app: App) -> None:
         self._starts.well(app.name)
         if app.down is not None:
-            await self._note(app, partial(keep_up.found_up, self._host))
+            await self._note(requests.FoundUp(app.name))
 
-    async def _note(self, app: App, work: Callable[[Job], Awaitable[None]]) -> None:
+    async def _note(self, request: Request) -> None:
         with suppress(AppError, EngineError):
-            await self._runner.perform(app.name, "start", AGENT, work)
+            await self._runner.run(request, AGENT)
 
     async def _start_or_leave(self, app: App, container: Container, run: EngineRun | None) -> None:
         if not self._starts.is_due(app.name):
@@ -219,9 +214,9 @@ class Keeper(ContainerObserver):
         if ago is not None and ago < ENGINE_GOES_ON_SECONDS:
             self._starts.postpone(app.name, ENGINE_GOES_ON_SECONDS - ago)
         elif ago is not None and run is not None:
-            await self._note(app, partial(keep_up.leave_down, self._host, engine_run=run.id))
+            await self._note(requests.LeaveDown(app.name, run.id))
         else:
-            await self._attempt(self._starts, app.name, "start", keep_up.start_down)
+            await self._attempt(self._starts, requests.StartDown(app.name))
 
     async def _seconds_since_stop(self, container_id: str, run: EngineRun | None) -> float | None:
         """Return how long ago somebody stopped a container that is down, None if nobody did.
@@ -248,8 +243,7 @@ class Keeper(ContainerObserver):
                 schedule.well(app.name)
             elif health == "unhealthy" and self._is_due(schedule, app):
                 reason = findings.of(container.id).reason
-                work = partial(keep_up.restart_unhealthy, reason=reason)
-                await self._attempt(schedule, app.name, "restart", work)
+                await self._attempt(schedule, requests.RestartUnhealthy(app.name, reason))
 
     async def _set_autostart(self, containers: Containers) -> None:
         """Let the engine start the apps by itself that should run, and no others."""
@@ -262,8 +256,8 @@ class Keeper(ContainerObserver):
                 schedule.well(app.name)
             elif self._is_due(schedule, app):
                 repeated = schedule.is_repeated(app.name)
-                work = partial(keep_up.set_autostart, repeated=repeated)
-                await self._attempt(schedule, app.name, "start" if wanted else "stop", work)
+                kind = requests.LetStart if wanted else requests.LeaveStopped
+                await self._attempt(schedule, kind(app.name, repeated))
 
     async def _set_passwords(self, containers: Containers) -> None:
         """Set the passwords that wait: for an app to run, or since they were refused."""
@@ -274,7 +268,7 @@ class Keeper(ContainerObserver):
                 schedule.well(app.name)
             elif self._is_due(schedule, app):
                 # In the background: `chpasswd` is a program of the app, which may hang.
-                await self._attempt(schedule, app.name, "keys", apply_pending)
+                await self._attempt(schedule, requests.ApplyPassword(app.name))
 
 
 def _stays_down(down: Down | None, run: EngineRun | None) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.labels import NOTE_LABEL
+from agent.apps.requests import KINDS
 from agent.apps.runner.job import OperationStatus
 from agent.apps.runs import LastRun
 from agent.engine.models import (
@@ -40,13 +41,6 @@ AppState = Literal[
 ]
 RESTARTS = "it ended by itself, and the engine starts it again; its logs may tell why"
 HEALTHY: Mapping[Health, bool] = {"healthy": True, "unhealthy": False}
-TRANSITIONAL_STATES = {
-    "create": "creating",
-    "rebuild": "rebuilding",
-    "update": "updating",
-    "rollback": "updating",
-    "delete": "deleting",
-}
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,8 +157,7 @@ def is_healthy(container: Container | None) -> bool | None:
 
 def _state(app: App, container: Container | None, operation: OperationStatus | None) -> str:
     """Return the agent's own state while an operation runs, else the engine's."""
-    if operation is not None and operation.header.operation in TRANSITIONAL_STATES:
-        state = TRANSITIONAL_STATES[operation.header.operation]
+    if operation is not None and (state := KINDS[operation.header.operation].state) is not None:
         return "pulling" if (state, operation.step) == ("creating", "pulling") else state
     if container is not None:
         return container.state

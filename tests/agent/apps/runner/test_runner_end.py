@@ -1,25 +1,30 @@
 """How long the end of the agent waits for operations."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.apps.host import Host
+from agent.apps.requests import Start
 from agent.apps.runner.job import Job
-from agent.apps.runner.runner import OperationRunner
+from agent.apps.runner.runner import OperationRunner, Operations
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.running_apps import ASKER
 from tests.support.machine.clocks import in_virtual_time
 
+Work = Callable[[Host, Job, Start], Awaitable[None]]
+
 
 @asynccontextmanager
-async def opened_runner(folder: Path) -> AsyncIterator[OperationRunner]:
-    """Yield a runner, whose repository is closed in the end."""
+async def opened_runner(folder: Path, work: Work) -> AsyncIterator[OperationRunner]:
+    """Yield a runner whose starts do this work; its repository is closed in the end."""
     async with opened_host(FakeEngine(), folder) as host:
-        yield OperationRunner(host.context, {})
+        yield OperationRunner(host, Operations(act={Start: work}))
 
 
 async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind(
@@ -27,15 +32,15 @@ async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind
 ) -> None:
     begun, engine_answers = asyncio.Event(), asyncio.Event()
 
-    async def work(_: Job) -> None:
+    async def work(*_: Any) -> None:
         try:
             begun.set()
             await asyncio.Event().wait()
         finally:
             await engine_answers.wait()
 
-    async with opened_runner(tmp_path) as runner:
-        await runner.start("web", "export", ASKER, work)
+    async with opened_runner(tmp_path, work) as runner:
+        await runner.start(Start("web"), ASKER)
         await begun.wait()
         job = runner.jobs.get("web")
 
@@ -54,12 +59,12 @@ async def test_operations_have_their_time_from_when_the_agent_begins_to_stop(
 ) -> None:
     begun = asyncio.Event()
 
-    async def work(_: Job) -> None:
+    async def work(*_: Any) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async with opened_runner(tmp_path) as runner:
-        await runner.start("web", "export", ASKER, work)
+    async with opened_runner(tmp_path, work) as runner:
+        await runner.start(Start("web"), ASKER)
         await begun.wait()
         runner.end_pulls()
         await asyncio.sleep(passed)  # while responses end, and changes are reported

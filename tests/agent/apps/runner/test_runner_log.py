@@ -6,8 +6,10 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppExists
+from agent.apps.host import Host
+from agent.apps.requests import Stop
 from agent.apps.runner.job import Job
-from agent.apps.runner.runner import OperationRunner
+from agent.apps.runner.runner import OperationRunner, Operations
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.journal import EntryHeader, StopEntry
 from agent.model import App
@@ -27,12 +29,12 @@ class FailingOperation:
         self._error = error
         self._commits = commits
 
-    async def run(self, job: Job) -> None:
+    async def run(self, _host: Host, job: Job, _request: Stop) -> None:
         if self._commits:
             await job.commit(StopEntry(header=job.header, target=APP))
         raise self._error
 
-    async def recover(self, _job: Job, _entry: StopEntry) -> None:
+    async def recover(self, _host: Host, _job: Job, _entry: StopEntry) -> None:
         raise self._error
 
 
@@ -42,12 +44,11 @@ async def level(
     """Return the level at which the failure of an operation, or of its recovery, is logged."""
     log, operation = LogCapture(), FailingOperation(error, commits=commits)
     async with opened_host(FakeEngine(), folder, log=log) as host:
-        runner = OperationRunner(host.context, {StopEntry: operation.recover})
+        operations = Operations(act={Stop: operation.run}, recover={StopEntry: operation.recover})
+        runner = OperationRunner(host, operations)
         entry = StopEntry(header=HEADER, target=APP)
         failing = (
-            runner.recover(entry, repeated=True)
-            if repeated
-            else runner.perform("web", "stop", ASKER, operation.run)
+            runner.recover(entry, repeated=True) if repeated else runner.run(Stop("web"), ASKER)
         )
         with pytest.raises(type(error)):
             await failing

@@ -11,9 +11,10 @@ import docker.errors
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.host import Host
 from agent.apps.labels import HELPER_LABEL, HELPS
 from agent.apps.runner.job import Job
-from agent.apps.runner.runner import OperationRunner
+from agent.apps.runner.runner import OperationRunner, Operations
 from agent.apps.upkeep.reconciler import MAX_RECOVERIES, JournalRecovery
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container
@@ -59,12 +60,12 @@ async def test_an_operation_that_ended_while_another_was_recovered_is_not_recove
         for entry in (*first, last):
             await repository.begin(entry)
 
-        async def recover(job: Job, entry: StopEntry) -> None:
+        async def recover(_host: Host, job: Job, entry: StopEntry) -> None:
             recovered.append(job.app)
             for ended in {entry.app: entry, "last": last}.values():  # as a request would do
                 await repository.finish(ended, ended.target)
 
-        runner = OperationRunner(host.context, {StopEntry: recover})
+        runner = OperationRunner(host, Operations(recover={StopEntry: recover}))
         await JournalRecovery(host, runner).recover()
 
     assert recovered == [each.app for each in first]

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agent.apps.runner.runner import OperationRunner
+from agent.apps.runner.runner import OperationRunner, Operations
 from agent.apps.service.queries import AppQueries
 from agent.engine.protocol import Engine
 from agent.model import App
@@ -172,4 +172,4 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
     )
     async with opened_host(engine, folder, defaults=DEFAULTS) as host:
         await host.context.repository.put(app)
-        yield AppQueries(host, OperationRunner(host.context, {}))
+        yield AppQueries(host, OperationRunner(host, Operations()))

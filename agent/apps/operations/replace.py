@@ -7,6 +7,7 @@ journal says which.
 """
 
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -14,84 +15,111 @@ from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.readiness import Requirement
 from agent.apps.errors import AppError
 from agent.apps.host import Host
-from agent.apps.operations.drain import drain
+from agent.apps.operations.restore import make_restored, unused_volumes
+from agent.apps.requests import Rebuild, Restore
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, Image
-from agent.journal import ReplacedEntry, ReplaceEntry
+from agent.journal import JournalEntry, ReplacedEntry, ReplaceEntry
 from agent.model import App, is_left_down, not_started
 
+EntryT = TypeVar("EntryT", bound=JournalEntry)
 
-async def rebuild(host: Host, job: Job) -> None:
-    """Pull the app's image and replace its container.
+
+async def plan_rebuild(host: Host, job: Job, _request: Rebuild) -> ReplaceEntry:
+    """Plan to pull the app's image and replace its container.
 
     Raises:
-        ImageNotAllowed, DiskFull: the app is as it was.
-        AppError, EngineError: as of ``replace_container``.
+        ImageNotAllowed, DiskFull, MemoryPromised: it cannot be replaced.
 
     """
     app = msgspec.structs.replace(host.context.repository.get(job.app), down=None)
     await host.admission.check_image(app.image)
     await host.admission.check_disk()
-    await replace_container(host, job, app, await host.containers.current(app), must_pull=True)
+    return await planned_replacement(host, job, app, await host.containers.current(app))
 
 
-async def recreate(host: Host, job: Job, target: App) -> None:
-    """Make a container for an app that has none; errors as of ``replace_container``."""
+async def planned_recreation(host: Host, job: Job, target: App) -> ReplaceEntry:
+    """Plan a container for an app that has none; DiskFull, MemoryPromised."""
     await host.admission.check_disk()
-    await replace_container(host, job, target, None, must_pull=False)
+    return await planned_replacement(host, job, target, None)
 
 
-async def replace_container(
-    host: Host, job: Job, target: App, container: Container | None, *, must_pull: bool
-) -> None:
-    """Replace an app's present container, None if it is gone, by one made from ``target``.
+async def planned_replacement(
+    host: Host, job: Job, target: App, container: Container | None
+) -> ReplaceEntry:
+    """Plan to replace an app's present container, None if it is gone, by one of ``target``.
 
-    The new one has the image that the target names by its id, unless that is None, or with
-    ``must_pull`` a newer version.
+    The new one has the image that the target names by its id, unless that is None, or for a rebuild
+    a newer version.
 
     Raises:
-        ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
-            app is as it was, and runs if it did.
         MemoryPromised: there is none for an app whose creation failed.
-        EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
     """
     before = host.context.repository.get(job.app)
     if before.failed:
-        # No await between this check and the commit, or another app could take the memory.
         await host.admission.check_memory(target)
-    entry = ReplaceEntry(
+    return ReplaceEntry(
         header=job.header,
         before=before,
         target=msgspec.structs.replace(target, failed=False),
         was_running=container is not None and container.state in UP_STATES,
     )
-    await job.commit(entry)
+
+
+async def carry_out_replacement(host: Host, job: Job, entry: ReplaceEntry) -> None:
+    """Replace the container of an app.
+
+    Raises:
+        ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, InvalidData,
+            OperationCancelled: the app is as it was, and runs if it did.
+        EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
+
+    """
     try:
-        made, container_id = await _make(host, job, entry, must_pull=must_pull)
+        if isinstance(job.request, Restore):
+            made, container_id = await make_restored(host, entry, job.request.tar)
+        else:
+            target, container_id = await host.images.with_fetched(
+                entry.target.image,
+                fetch=partial(_image, host, job, entry),
+                create=partial(host.containers.create, entry),
+            )
+            made = _with_volumes(host, entry, target)
         replaced = await _swap(host, job, made, container_id)
     except (AppError, EngineRefused) as error:
-        await _undo(host, entry, error)
+        # Why a tar is not taken is no matter of the app.
+        is_of_tar = isinstance(job.request, Restore)
+        await _undo(host, entry, error, entry.before.message if is_of_tar else str(error))
         raise
     await _clean_up(host, replaced)
 
 
-async def _make(
-    host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool
-) -> tuple[ReplaceEntry, str]:
-    """Make the new container; return its id, and the entry with its image and volumes."""
-    # The name of an app has no capital letters, so no other app has this one.
-    name = f"{entry.app}.NEXT-{entry.id[:8]}"
-    target, container_id = await host.images.with_fetched(
-        entry.target.image,
-        fetch=partial(_image, host, job, entry, must_pull=must_pull),
-        create=partial(host.containers.create, entry, name=name),
-    )
+def _with_volumes(host: Host, entry: ReplaceEntry, target: App) -> ReplaceEntry:
+    """Return the entry with its target as it was made, and the volumes that were made for it."""
     journalled = host.context.repository.entry(entry.app)
-    if isinstance(journalled, ReplaceEntry):  # it names the volumes that the operation made
-        entry = journalled
-    return msgspec.structs.replace(entry, target=target), container_id
+    latest = journalled if isinstance(journalled, ReplaceEntry) else entry
+    return msgspec.structs.replace(latest, target=target)
+
+
+async def drain(host: Host, job: Job, entry: EntryT, app: App, container: Container) -> EntryT:
+    """Withdraw an app from load balancers, and wait ``drain_seconds``; return the entry.
+
+    An interrupted operation waits for the remaining seconds, and none for an app that is down.
+
+    Raises:
+        AgentStopping: the operation stays in the journal.
+
+    """
+    if entry.withdrawn_at is None:
+        entry = msgspec.structs.replace(entry, withdrawn_at=host.context.clock())
+        await host.context.repository.advance(entry)
+    host.context.on_change()
+    if container.state == "running" and entry.withdrawn_at is not None:
+        passed = max(0.0, host.context.clock() - entry.withdrawn_at)
+        await job.drain(app.drain_seconds - passed)
+    return entry
 
 
 async def _swap(host: Host, job: Job, entry: ReplaceEntry, container_id: str) -> ReplacedEntry:
@@ -104,36 +132,47 @@ async def _swap(host: Host, job: Job, entry: ReplaceEntry, container_id: str) ->
         await host.admission.check_disk()
         # Who gives an app more time to end means the end of this container, too.
         await host.containers.stop(old, target)
-    if target.desired == "running" and (entry.was_running or not is_left_down(target)):
-        requirement = _requirement(entry, old)
+    if starts(entry):
         app = await host.containers.start(
             target,
             container_id,
             set_password=True,
-            requirement=requirement,
+            requirement=requirement(entry, old),
             overdue=job.end_if_asked,
         )
     else:
-        app = msgspec.structs.replace(
-            target,
-            container_id=container_id,
-            password_pending=target.password is not None,
-            message=None,
-        )
+        app = not_started_yet(target, container_id)
     replaced = ReplacedEntry(
         header=entry.header,
         withdrawn_at=entry.withdrawn_at,
         target=app,
         container_id=container_id,
         old_container_id=before.container_id,
+        old_volumes=unused_volumes(entry),
     )
     await host.context.repository.advance(replaced)
     return replaced
 
 
-async def _image(host: Host, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> Image:
-    """Return the image to use: a new version only for a new reference, or if it must be."""
+def starts(entry: ReplaceEntry) -> bool:
+    """Return whether the new container is started."""
     target = entry.target
+    return target.desired == "running" and (entry.was_running or not is_left_down(target))
+
+
+def not_started_yet(app: App, container_id: str | None) -> App:
+    """Return an app whose new container is not started."""
+    return msgspec.structs.replace(
+        app,
+        container_id=container_id,
+        password_pending=app.password is not None,
+        message=None,
+    )
+
+
+async def _image(host: Host, job: Job, entry: ReplaceEntry) -> Image:
+    """Return the image to use: a new version only for a new reference, or for a rebuild."""
+    target, must_pull = entry.target, entry.header.operation == "rebuild"
     with job.pulling() as progress:
         if must_pull or target.image_id is None:
             return await host.images.fetch(
@@ -153,10 +192,10 @@ async def _clean_up(host: Host, entry: ReplacedEntry) -> None:
     await host.context.repository.finish(entry, entry.target, undone=unremoved, kept_data={})
 
 
-async def _undo(host: Host, entry: ReplaceEntry, error: Exception) -> None:
+async def _undo(host: Host, entry: ReplaceEntry, error: Exception, message: str | None) -> None:
     # A new container that the engine fails to remove must not keep the old one from running.
     await host.containers.undo_or_stop(entry)
-    before = msgspec.structs.replace(entry.before, message=str(error))
+    before = msgspec.structs.replace(entry.before, message=message)
     if entry.was_running:
         before = await _restart(host, before)
     await host.context.repository.finish(entry, before, undone=entry.id, error=error)
@@ -182,11 +221,12 @@ async def recover_replacement(host: Host, job: Job, entry: ReplaceEntry | Replac
         try:
             replaced = await _swap(host, job, entry, container_id)
         except (AppError, EngineRefused) as error:
-            await _undo(host, entry, error)
+            await _undo(host, entry, error, str(error))
             raise
         await _clean_up(host, replaced)
     else:
-        await _undo(host, entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
+        broken_off = EngineUnavailable(f"the {entry.header.operation} broke off")
+        await _undo(host, entry, broken_off, str(broken_off))
 
 
 async def _to_swap(host: Host, entry: ReplaceEntry) -> str | None:
@@ -200,7 +240,7 @@ async def _to_swap(host: Host, entry: ReplaceEntry) -> str | None:
     return made[0].id if made else None
 
 
-def _requirement(entry: ReplaceEntry, old: Container | None) -> Requirement:
+def requirement(entry: ReplaceEntry, old: Container | None) -> Requirement:
     """Return what the new container must show; ``old`` is as it was before it was stopped."""
     if entry.header.operation not in ("update", "rebuild", "rollback"):
         return Requirement.START
