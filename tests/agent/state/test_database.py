@@ -1,6 +1,8 @@
 """The agent's database: durable, its own, and never touched when it is not."""
 
+import asyncio
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -8,8 +10,23 @@ import pytest
 
 from agent.state.database import AgentDatabase, StoreError, StoreUnusable
 from agent.state.rows import AppTransaction
+from tests.support.agent.database import store_creation
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, read_back, stored
+
+
+@pytest.mark.slow
+async def test_a_first_start_that_breaks_off_anywhere_can_be_repeated(tmp_path: Path) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", store_creation.__name__, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    lines = (await program.communicate())[0].decode().splitlines()
+    first, second = lines[::2], lines[1::2]
+
+    assert len(first) == store_creation.LARGEST // store_creation.STEP
+    assert all("cannot be used now" in each for each in first), "no start broke off in its middle"
+    assert not any("damaged" in each for each in lines)
+    assert set(second) == {"0"}
 
 
 def open_files() -> list[Path]:
