@@ -13,10 +13,9 @@ from httpd.bodies import GATHERED_BODY, message_response
 from httpd.continue_100 import DeferredContinue
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE, identity_headers
-from httpd.server.connection import HttpConnection
-from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
+from httpd.server.connection import READ_BUFFER_BYTES, HttpConnection
 from httpd.server.limits import ConnectionLimiter
-from httpd.server.responders import READ_BUFFER_BYTES
+from httpd.server.requests import MALFORMED, MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 
 # How long requests that did not end in time have to be cancelled.
 CANCEL_SECONDS = 1.0
@@ -112,9 +111,7 @@ class JsonRequestHandler(web.RequestHandler):
 
 def _error_response(status: int, headers: Mapping[str, str]) -> web.Response:
     is_client_error = status < HTTPStatus.INTERNAL_SERVER_ERROR
-    text = (
-        "this is no well-formed HTTP/1.1 request" if is_client_error else "an error of this service"
-    )
+    text = MALFORMED if is_client_error else "an error of this service"
     response = message_response(text, status=status, headers=headers)
     response.force_close()
     return response

@@ -43,10 +43,10 @@ class Deadlines:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def linger(self, close: Callable[[], None]) -> None:
-        """Call `close` once a client that was refused has had time to read that."""
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call this later, instead of waiting for a head."""
         self.head_arrived()
-        self._head_timer = self._loop.call_later(self._timeouts.linger, close)
+        self._head_timer = self._loop.call_later(seconds, call)
 
     def watch_writing(self, transport: asyncio.WriteTransport) -> None:
         """Watch from now on whether the client takes anything."""

@@ -16,12 +16,11 @@ from structlog.typing import FilteringBoundLogger
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE
 from httpd.server.application import ApplicationServer
-from httpd.server.connection import HttpConnection
+from httpd.server.connection import HttpConnection, Responders
 from httpd.server.handshakes import HandshakeScheduler
-from httpd.server.lane.lane import Endpoint, Lane
+from httpd.server.lane import Endpoint, Lane
 from httpd.server.limits import ConnectionLimiter, Timeouts
 from httpd.server.open_files import raise_open_file_limit
-from httpd.server.responders import Responders
 from httpd.server.tls import ServerTls
 from httpd.server.tls_protocol import TlsProtocol, missing_names
 from httpd.systemd.notifier import SystemdNotifier

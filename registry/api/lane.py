@@ -15,7 +15,7 @@ from clients.message import (
 from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
-from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
+from httpd.server.lane import Endpoint, LaneResponse, Peer, Respond
 from registry.api.access import may_report, source_of
 from registry.errors import STATUS_BY_ERROR
 from registry.nodes.heartbeats import Report

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.limits import Timeouts
+from httpd.server.requests import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from tests.support.httpd.lane_server import lane_server
 from tests.support.httpd.sample_server import WRITER, sample_server
 

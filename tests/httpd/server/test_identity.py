@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from httpd.server.framing import MAX_HEAD_BYTES
 from httpd.server.limits import Timeouts
+from httpd.server.requests import MAX_HEAD_BYTES
 from tests.support.httpd.lane_server import Address, connected, lane_server, read_response, request
 from tests.support.httpd.sample_server import WRITER, sample_server
 

@@ -24,9 +24,9 @@ from httpd import bodies
 from httpd.errors import STATUS_BY_ERROR as COMMON_STATUS
 from httpd.errors import NoPlace
 from httpd.server import limits
-from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
+from httpd.server.requests import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from registry.api.queries import MAX_FILTERS
 from registry.api.representation import CONFIRMED_AT_ONCE, CONFIRMING_SECONDS
 from registry.api.watch import MAX_WATCHERS

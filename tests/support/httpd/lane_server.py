@@ -21,7 +21,7 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.lane.lane import Endpoint, LaneResponse, Peer, Respond
+from httpd.server.lane import Endpoint, LaneResponse, Peer, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls

@@ -2,8 +2,8 @@
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
 The lane answers requests that never end, such as heartbeats, without them. It looks at a request
-before it acts: the first one that is special, that does not arrive whole, or that is to be refused
-goes to aiohttp unanswered, and the connection with it, so that each refusal has one place.
+before it acts: the first one that is special, or that is to be refused, goes to aiohttp unanswered,
+and the connection with it, so that each refusal has one place.
 """
 
 import asyncio
@@ -18,14 +18,29 @@ import msgspec
 
 from httpd.access_log import Answered
 from httpd.auth import Caller
+from httpd.clients import names_in
 from httpd.errors import Problem
 from httpd.middleware import Middleware, identity_headers
-from httpd.server.lane.plain_head import parse_plain_head
+from httpd.server.requests import HeadRefused, IncomingRequest
 
 # Only names that need no unquoting or normalising: the router would find the same path.
 REQUEST_LINE = rb"POST %b([A-Za-z0-9_][A-Za-z0-9_.-]*) HTTP/1\.1\r\n"
 # With its headers in the order in which aiohttp sends them.
 RESPONSE = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\nDate: %b\r\n"
+# Those that change what a request means, or that aiohttp refuses.
+SPECIAL_HEADERS = frozenset(
+    {
+        b"transfer-encoding",
+        b"expect",
+        b"upgrade",
+        b"content-encoding",
+        b"proxy-connection",
+        b"sec-websocket-key1",
+    }
+)
+NEEDED_HEADERS = frozenset({b"host", b"authorization", b"content-length"})
+# More digits than any length that is accepted; Python refuses to convert thousands of them.
+MAX_LENGTH_DIGITS = 10
 OK = 200
 OK_LINE = b"200 OK"
 
@@ -105,7 +120,6 @@ class Lane:
         self._endpoint = endpoint
         self._route = endpoint.path
         self._prefix = endpoint.path.rpartition("{")[0]
-        self._begin = f"POST {self._prefix}".encode()
         self._match_line = re.compile(REQUEST_LINE % re.escape(self._prefix.encode())).match
         self._max_headers = max_headers
         self._headers: dict[bytes, _Headers] = {}
@@ -114,10 +128,6 @@ class Lane:
         self._response = RESPONSE + f"{lines}\r\n".encode() + b"%b"
         self._second = 0
         self._date = b""
-
-    def may_begin(self, data: bytes) -> bool:
-        """Return whether this may be the beginning of a request for the route."""
-        return data.startswith(self._begin) or self._begin.startswith(data)
 
     def accept(self, head: bytes) -> Accepted | None:
         """Return what a head says, with the empty line at its end; None if aiohttp is to judge."""
@@ -139,19 +149,19 @@ class Lane:
         return Accepted(respond, content_length, caller, self._prefix + name, client)
 
     def _add_headers(self, digest: bytes, head: bytes) -> _Headers | None:
-        """Parse the headers of a head, and remember them by their digest if they are good."""
-        parsed = parse_plain_head(head)
-        if parsed is None or parsed.content_length > self._endpoint.max_body_bytes:
+        """Parse the headers of a head; remember them by their digest if they have a valid key."""
+        headers = _plain_headers(head)
+        if headers is None:
             return None
-        caller = self._keyring.find(parsed.authorization)
-        if caller is None:
+        size = int(headers[b"content-length"])
+        caller = self._keyring.find(headers[b"authorization"].decode())
+        if caller is None or size > self._endpoint.max_body_bytes:
             return None
         if len(self._headers) >= self._max_headers:
             self._headers.clear()  # rare, and quicker than to know which were used last
-        headers = self._headers[digest] = _Headers(
-            parsed.content_length, caller, self.proxies.client(parsed.forwarded_for)
-        )
-        return headers
+        client = self.proxies.client(headers.get(b"x-forwarded-for", b"").decode())
+        self._headers[digest] = _Headers(size, caller, client)
+        return self._headers[digest]
 
     def encode(self, body: bytes, status: bytes = OK_LINE, headers: bytes = b"") -> bytes:
         """Return a response's bytes; `status` is code and phrase, `headers` are whole lines."""
@@ -185,3 +195,34 @@ class Lane:
             reason=None if problem is None else problem.reason,
         )
         self._recorder.record(answered, seconds)
+
+
+def _plain_headers(head: bytes) -> dict[bytes, bytes] | None:
+    """Return the headers of a plain request, None if it is not.
+
+    They are in ASCII, each once, among them Host, Authorization and Content-Length, and none
+    changes what the request means.
+    """
+    request = IncomingRequest()
+    try:
+        request.take_head(bytearray(head))
+    except HeadRefused:
+        return None
+    headers = {name.lower(): value for name, value in request.headers}
+    is_plain = (
+        len(headers) == len(request.headers)
+        and head.isascii()
+        and headers.keys().isdisjoint(SPECIAL_HEADERS)
+        and headers.keys() >= NEEDED_HEADERS
+        and headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+        and len(headers[b"content-length"]) <= MAX_LENGTH_DIGITS
+    )
+    return headers if is_plain else None
+
+
+def peer_of(transport: asyncio.Transport) -> Peer:
+    """Return the client of a connection, with the names in its certificate."""
+    peername = transport.get_extra_info("peername")
+    address = str(peername[0]) if isinstance(peername, tuple) else "-"
+    certificate = transport.get_extra_info("peercert")
+    return Peer(address, names_in(certificate) if certificate else None)

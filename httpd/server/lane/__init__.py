@@ -1,1 +1,0 @@
-"""The lane: plain requests of one route, answered before aiohttp."""
