@@ -13,8 +13,7 @@ from cli.errors import WrongUsage
 from cli.reach.choice import HostChoice, filters_of
 from cli.reach.contexts import VARIABLE
 from cli.reach.session import Session
-from cli.render.file import OutputFile, RenderedFile, command_line, run_command
-from cli.render.follower import Follower
+from cli.render.file import Follower, RenderedFile, command_line, run_command
 from clients.errors import RegistryError
 from clients.models import ADDRESS, Query, filter_parameters
 from runtime.pauses import Backoff
@@ -68,8 +67,8 @@ def render(
 
     say = Notes(session.output.note)
     file = RenderedFile(
-        NodeTemplate(template).render,
-        OutputFile(out),
+        out,
+        render=NodeTemplate(template).render,
         command=_command(on_change, session.environment, shell=shell),
         min_nodes=min_nodes,
         say=say,

@@ -1,11 +1,11 @@
-"""The file that `render` writes: replaced as a whole, with the command after a change of it."""
+"""Keeps a file as the nodes are: replaced as a whole, with a command after a change of it."""
 
 import asyncio
 import os
 import shlex
 import signal
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,13 @@ from pathlib import Path
 from cli.errors import CommandError
 from clients.models import AddressedNode, NodeEvent
 from runtime.durable import PRIVATE_MODE, replacing
+from runtime.pauses import Backoff
 
 COMMAND_SECONDS = 300.0
 DEFAULT_MODE = 0o666  # less the umask
+# Changes that come within this time are written together.
+GATHER_SECONDS = 0.5
+MAX_WARMING_PAUSE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,44 +129,60 @@ async def run_command(
         raise CommandFailed(f"{shown} ended with status {status}")
 
 
-class OutputFile:
-    """A file that readers find either as it was or as it is to be.
+class RenderedFile:
+    """A file that readers find either as it was or as it is to be, written where it differs.
 
     It keeps its mode, owner and group. A symbolic link stays, and the file that it names is
-    replaced. A mark beside the file says that a command is still due after a change of it.
+    replaced. Then ``command`` is due, if there is one, which a mark beside the file says.
+
+    ``command`` may raise CommandFailed, and ``render``, which makes the text, RenderError.
+    With fewer nodes than ``min_nodes`` it is not written. ``say`` tells of each change.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        render: Callable[[NodeSet], str],
+        command: Callable[[], Awaitable[None]] | None,
+        min_nodes: int,
+        say: Callable[[str], None],
+    ) -> None:
         self._path = path
         self._target = Path(os.path.realpath(path))
         self._mark = self._target.with_name(f".{self._target.name}.on-change-due")
-
-    def __str__(self) -> str:
-        return str(self._path)
+        self._render = render
+        self._command = command
+        self._min_nodes = min_nodes
+        self._say = say
 
     @property
     def is_command_due(self) -> bool:
-        """Whether a command has not succeeded since the file was changed."""
-        return self._mark.exists()
+        """Whether the command has not succeeded since the last change, in an earlier run too."""
+        return self._command is not None and self._mark.exists()
 
-    def command_done(self) -> None:
-        """Record that the command has succeeded."""
-        self._mark.unlink(missing_ok=True)
+    async def run_command(self) -> None:
+        """Run the command. Raises CommandFailed."""
+        if self._command is not None:
+            await self._command()
+            self._mark.unlink(missing_ok=True)
 
-    def replace(self, content: bytes, *, with_command: bool) -> bool:
-        """Write the content unless it is there already; return whether it was written.
-
-        With ``with_command``, a command is due from then on. Raises RenderError; the file is as it
-        was then.
-        """
+    def write(self, nodes: NodeSet) -> None:
+        """Write the file if it differs. Raises RenderError; the file is as it was then."""
+        if len(nodes) < self._min_nodes:
+            raise RenderError(
+                f"{len(nodes)} nodes pass the filters, and --min-nodes is {self._min_nodes}:"
+                " the file stays as it is"
+            )
+        content = self._render(nodes).encode()
         try:
             known = self._known()
             if known is not None and self._target.read_bytes() == content:
-                return False
-            self._write(content, known, with_command=with_command)
+                return
+            self._replace(content, known)
         except OSError as error:
             raise RenderError(f"{self._path} cannot be written: {error.strerror}") from error
-        return True
+        self._say(f"{self._path} is written, of {len(nodes)} nodes")
 
     def _known(self) -> os.stat_result | None:
         try:
@@ -173,13 +193,13 @@ class OutputFile:
             raise RenderError(f"{self._path} is no regular file")
         return known
 
-    def _write(self, content: bytes, known: os.stat_result | None, *, with_command: bool) -> None:
+    def _replace(self, content: bytes, known: os.stat_result | None) -> None:
         mode = DEFAULT_MODE if known is None else PRIVATE_MODE
         with replacing(self._target, mode=mode) as file:
             file.write(content)
             if known is not None:
                 _take_over(file.fileno(), known)
-            if with_command:
+            if self._command is not None:
                 self._mark.touch()
 
 
@@ -191,46 +211,117 @@ def _take_over(descriptor: int, known: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(known.st_mode))
 
 
-class RenderedFile:
-    """Written when its content differs; then ``command`` is due, if there is one.
+class Follower:
+    """Writes the file when all nodes are known, and again when they have changed.
 
-    ``command`` may raise CommandFailed, and ``render``, which makes the text, RenderError.
-    With fewer nodes than ``min_nodes`` it is not written. ``say`` tells of each change.
+    ``events`` are those of a watch, over lost connections. Nodes that are listed anew count once
+    all of them are there. While the registry is away or warms up, the file stays as it is. ``say``
+    tells the operator what hinders.
     """
 
     def __init__(
         self,
-        render: Callable[[NodeSet], str],
-        output: OutputFile,
+        events: AsyncIterator[NodeEvent],
+        file: RenderedFile,
         *,
-        command: Callable[[], Awaitable[None]] | None,
-        min_nodes: int,
+        backoff: Backoff,
         say: Callable[[str], None],
     ) -> None:
-        self._render = render
-        self._output = output
-        self._command = command
-        self._min_nodes = min_nodes
+        self._events = events
+        self._file = file
+        self._backoff = backoff
         self._say = say
+        self._nodes = NodeSet()
+        self._warm_at = 0.0
+        self._changed = asyncio.Event()
 
-    @property
-    def is_command_due(self) -> bool:
-        """Whether the command has not succeeded since the last change, in an earlier run too."""
-        return self._command is not None and self._output.is_command_due
+    async def once(self) -> None:
+        """Write the file once. Raises RegistryError, RenderError, CommandFailed."""
+        await self._beside_the_watch(self._write_once)
 
-    def write(self, nodes: NodeSet) -> None:
-        """Write the file if it differs. Raises RenderError."""
-        if len(nodes) < self._min_nodes:
-            raise RenderError(
-                f"{len(nodes)} nodes pass the filters, and --min-nodes is {self._min_nodes}:"
-                " the file stays as it is"
-            )
-        content = self._render(nodes).encode()
-        if self._output.replace(content, with_command=self._command is not None):
-            self._say(f"{self._output} is written, of {len(nodes)} nodes")
+    async def forever(self) -> None:
+        """Write the file whenever nodes have changed. Raises RegistryError if that is final."""
+        await self._beside_the_watch(self._write_each_change)
 
-    async def run_command(self) -> None:
-        """Run the command. Raises CommandFailed."""
-        if self._command is not None:
-            await self._command()
-            self._output.command_done()
+    async def _beside_the_watch(self, write: Callable[[], Awaitable[None]]) -> None:
+        watching = asyncio.create_task(self._watch())
+        writing = asyncio.ensure_future(write())
+        try:
+            await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
+            await (writing if writing.done() else watching)
+        finally:
+            for task in (watching, writing):
+                task.cancel()
+            await asyncio.gather(watching, writing, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        coming = NodeSet()
+        async for event in self._events:
+            if event.kind == "reset":
+                coming = NodeSet()
+            elif event.kind == "listed":
+                self._nodes = coming
+                self._warm_at = asyncio.get_running_loop().time() + event.warming_seconds
+            else:
+                coming.apply(event)
+            if coming is self._nodes:
+                self._changed.set()
+
+    async def _write_once(self) -> None:
+        await self._changed.wait()
+        warming = self._warming_seconds()
+        if warming > 0:
+            raise RenderError(_warming(warming))
+        self._file.write(self._nodes)
+        if self._file.is_command_due:
+            await self._file.run_command()
+
+    async def _write_each_change(self) -> None:
+        pause: float | None = None
+        while True:
+            if await self._has_changed(within=pause):
+                await asyncio.sleep(GATHER_SECONDS)
+                while (warming := self._warming_seconds()) > 0:
+                    self._say(_warming(warming))
+                    await asyncio.sleep(min(warming, MAX_WARMING_PAUSE))
+                self._changed.clear()
+            pause = await self._try()
+
+    def _warming_seconds(self) -> float:
+        return self._warm_at - asyncio.get_running_loop().time()
+
+    async def _has_changed(self, *, within: float | None) -> bool:
+        try:
+            async with asyncio.timeout(within):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
+
+    async def _try(self) -> float | None:
+        """Write the file, and run the command if it is due.
+
+        Returns the seconds until both are tried again, None if both are done.
+        """
+        is_done, pause = True, self._backoff.pause(at_least=1.0)
+        try:
+            self._file.write(self._nodes)
+        except RenderError as error:
+            is_done = False
+            self._say(str(error))
+        try:
+            if self._file.is_command_due:
+                await self._file.run_command()
+        except CommandFailed as error:
+            is_done = False
+            self._say(f"{error}; it is tried again in {pause:.0f} s")
+        if not is_done:
+            return pause
+        self._backoff.reset()
+        return None
+
+
+def _warming(seconds: float) -> str:
+    return (
+        "the registry warms up: it does not know all nodes yet, so the file stays as it is;"
+        f" {seconds:.0f} s are left"
+    )

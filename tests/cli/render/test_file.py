@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import stat
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from cli.render.file import (
     CommandFailed,
     NodeSet,
-    OutputFile,
+    RenderedFile,
     RenderError,
     command_line,
     run_command,
@@ -23,6 +24,18 @@ from tests.support.waiting import async_until
 OTHER_USER = 65_534
 
 
+async def due() -> None:
+    raise AssertionError("it is not run here")
+
+
+def write(path: Path, text: str, command: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Write a file."""
+    file = RenderedFile(
+        path, render=lambda _nodes: text, command=command, min_nodes=0, say=lambda _text: None
+    )
+    file.write(NodeSet())
+
+
 def mode(path: Path) -> int:
     """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
@@ -32,7 +45,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
     file = tmp_path / "out.conf"
     before = os.umask(0o027)
     try:
-        assert OutputFile(file).replace(b"new", with_command=False)
+        write(file, "new")
     finally:
         os.umask(before)
 
@@ -45,7 +58,7 @@ def test_a_file_that_differs_is_replaced_and_keeps_its_mode(tmp_path: Path) -> N
     file.write_bytes(b"old")
     file.chmod(0o604)
     with file.open("rb") as reader:
-        assert OutputFile(file).replace(b"new", with_command=False)
+        write(file, "new")
         assert reader.read() == b"old"  # who reads it at present gets all of the old one
 
     assert (file.read_bytes(), mode(file)) == (b"new", 0o604)
@@ -58,7 +71,7 @@ def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
     os.chown(file, OTHER_USER, OTHER_USER)
     file.chmod(0o4750)
 
-    assert OutputFile(file).replace(b"new", with_command=False)
+    write(file, "new")
 
     assert (file.stat().st_uid, file.stat().st_gid, mode(file)) == (OTHER_USER, OTHER_USER, 0o4750)
 
@@ -68,7 +81,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path: Path) -> 
     link = tmp_path / "out.conf"
     link.symlink_to("real/out.conf")
 
-    assert OutputFile(link).replace(b"new", with_command=False)
+    write(link, "new")
 
     assert link.is_symlink()
     assert (tmp_path / "real" / "out.conf").read_bytes() == b"new"
@@ -76,15 +89,15 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path: Path) -> 
 
 def test_what_cannot_be_written_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="none/out cannot be written: No such file or directory"):
-        OutputFile(tmp_path / "none" / "out").replace(b"", with_command=True)
+        write(tmp_path / "none" / "out", "", due)
     with pytest.raises(RenderError, match="is no regular file"):
-        OutputFile(tmp_path).replace(b"", with_command=True)
+        write(tmp_path, "", due)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RenderError, match="is no regular file"):
-        OutputFile(tmp_path / "pipe").replace(b"", with_command=True)
+        write(tmp_path / "pipe", "", due)
     full = Path("/dev/full")
     with pytest.raises(RenderError, match="is no regular file"):
-        OutputFile(full).replace(b"", with_command=True)
+        write(full, "", due)
 
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
@@ -96,7 +109,7 @@ def test_a_file_that_there_is_no_room_for_stays_as_it_was(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(RenderError, match=r"out\.conf cannot be written: File too large"):
-            OutputFile(file).replace(b"x" * 100_000, with_command=True)
+            write(file, "x" * 100_000, due)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from cli.render.file import CommandFailed, NodeSet, OutputFile, RenderedFile, RenderError
-from cli.render.follower import Follower
+from cli.render.file import CommandFailed, Follower, NodeSet, RenderedFile, RenderError
 from clients.errors import RegistryError, Unreachable, WrongKey
 from clients.models import AddressedNode, NodeEvent
 from runtime.pauses import Backoff
@@ -55,8 +54,8 @@ class File:
         self.refusal = ""
         self._path = path
         self.rendered = RenderedFile(
-            self._render,
-            OutputFile(self._path),
+            self._path,
+            render=self._render,
             command=self._run,
             min_nodes=0,
             say=lambda _text: self.written.append(self._path.read_text().split()),
