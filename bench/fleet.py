@@ -24,8 +24,9 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fleet_registries import KEY, RegistryProcess, Trust, running_registries, unused_port
+from fleet_registries import RegistryProcess, Trust, running_registries, unused_port
 from load.probe import Probe, ProbeOptions
+from load.registry_load import KEY
 from load.simulators import Simulators, percentiles
 from processes import cpu_seconds, resident_mib
 

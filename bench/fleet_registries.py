@@ -2,7 +2,6 @@
 
 import argparse
 import random
-import secrets
 import signal
 import socket
 import subprocess
@@ -11,16 +10,16 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import requests
-import yaml
 from jetstream_bench import pids_of
+from load.registry_load import KEY
 from load.simulators import Access, hostname
+from processes import write_settings
 from registry_bench import PROGRAM
 
 from dev.waiting import until
 from tests.support.certificates import Authority, Pair
 from tests.support.registry.nats.servers import NatsCluster
 
-KEY = secrets.token_urlsafe(32)
 NATS_SERVERS = 3
 
 
@@ -93,16 +92,15 @@ class RegistryProcess:
         port = unused_port()
         self.url = f"{trust.scheme}://127.0.0.1:{port}"
         self._trust = trust
-        self._config = folder / f"registry-{port}.yml"
-        key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        settings: dict[str, object] = {
-            "listen": f"127.0.0.1:{port}",
-            "keys": [key],
+        self._config = write_settings(
+            folder / f"registry-{port}.yml",
+            port,
             # The probe changes its node several times a second.
-            "nodes": {"warm_up_seconds": 0, "changes_per_minute": 0},
-            "log": {"level": "warning"},
-        }
-        self._config.write_text(yaml.safe_dump({**settings, **store, **trust.settings()}))
+            nodes={"warm_up_seconds": 0, "changes_per_minute": 0},
+            log={"level": "warning"},
+            **store,
+            **trust.settings(),
+        )
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

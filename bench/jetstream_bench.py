@@ -23,12 +23,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import requests
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from load.registry_load import KEY, Result, Wrk
-from processes import cpu_seconds, etcd_cluster, process, resident_mib, started, wait_for
+from processes import (
+    cpu_seconds,
+    etcd_cluster,
+    process,
+    resident_mib,
+    started,
+    wait_for,
+    write_settings,
+)
 from registry_bench import PROGRAM, RULES
 
 from dev.waiting import until
@@ -98,10 +105,7 @@ class Bench:
     def settings(self, port: int, store: Mapping[str, object]) -> Path:
         """Return the settings file of a registry."""
         file = self.folder / f"registry-{port}-{next_port()}.yml"
-        key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        own = {"listen": f"127.0.0.1:{port}", "keys": [key], "nodes": dict(RULES)}
-        file.write_text(yaml.safe_dump(own | dict(store)))
-        return file
+        return write_settings(file, port, nodes=dict(RULES), **store)
 
     @contextmanager
     def registry(self, port: int, store: Mapping[str, object]) -> Iterator[int]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
+import yaml
 from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -50,6 +51,13 @@ class BareHandlers:
         key = request.headers["Authorization"].removeprefix("Bearer ")
         if hashlib.sha256(key.encode()).digest() not in self._keys:
             raise web.HTTPUnauthorized
+
+
+def write_settings(file: Path, port: int, **settings: object) -> Path:
+    """Write the settings of a registry that all benchmarks have, and these; return their file."""
+    key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
+    file.write_text(yaml.safe_dump({"listen": f"127.0.0.1:{port}", "keys": [key], **settings}))
+    return file
 
 
 @contextmanager

@@ -26,12 +26,11 @@ from functools import partial
 from pathlib import Path
 
 import requests
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from load.registry_load import BODY, KEY, Result, SteadyLoad, Wrk
-from processes import bare, cpu_seconds, etcd, process, resident_mib
+from processes import bare, cpu_seconds, etcd, process, resident_mib, write_settings
 
 from registry.store.protocol import Row
 from registry.store.sqlite.store import SqliteStore
@@ -90,11 +89,7 @@ class Bench:
         if nodes:  # an empty store is made by the registry, with its own schema
             asyncio.run(fill(file, nodes, nodes if offering is None else offering))
         config = self.path("registry.yml")
-        key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        settings: dict[str, object] = {"listen": f"127.0.0.1:{port}", "store": f"sqlite:///{file}"}
-        settings |= {"keys": [key], "nodes": dict(rules)}
-        config.write_text(yaml.safe_dump(settings))
-        return config
+        return write_settings(config, port, store=f"sqlite:///{file}", nodes=dict(rules))
 
     @contextmanager
     def registry(

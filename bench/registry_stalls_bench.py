@@ -33,7 +33,6 @@ from http import HTTPStatus
 from pathlib import Path
 
 import requests
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -49,7 +48,7 @@ from load.waits import (
     Waits,
     host,
 )
-from processes import process
+from processes import process, write_settings
 from registry_bench import PEER, PORT, PROGRAM, Bench, fill
 
 from registry.api.access import NodeKeys
@@ -137,16 +136,13 @@ class Subject:
             yield server.pid
 
     def _config(self, store: Path, rules: Mapping[str, int]) -> Path:
-        config = self._bench.path("registry.yml")
-        settings: dict[str, object] = {
-            "listen": f"127.0.0.1:{self.port}",
-            "store": f"sqlite:///{store}",
-            "keys": [{"name": "bench", "value": KEY, "allow": ["read", "write"]}],
-            "node_secret": {"value": KEY},
-            "nodes": dict(rules),
-        }
-        config.write_text(yaml.safe_dump(settings))
-        return config
+        return write_settings(
+            self._bench.path("registry.yml"),
+            self.port,
+            store=f"sqlite:///{store}",
+            node_secret={"value": KEY},
+            nodes=dict(rules),
+        )
 
 
 def rows(subject: Subject, options: argparse.Namespace, idle: Probe | None) -> Iterator[Row]:
