@@ -228,30 +228,3 @@ def test_a_reader_that_ends_is_no_error(registry: Daemon, rollcall: CommandLine)
 
     assert done.stdout.startswith("HOST")
     assert done.stderr == ""
-
-
-def test_a_shell_completes_names_from_the_registry(registry: Daemon, rollcall: CommandLine) -> None:
-    def completed(*lines: str) -> list[list[str]]:
-        script = (
-            f'PATH="{rollcall.program.parent}:$PATH"; source <(rollcall completion bash);'
-            " for COMP_LINE; do COMP_POINT=${#COMP_LINE}; _rollcall rollcall;"
-            ' echo "${COMPREPLY[@]}"; done'
-        )
-        done = subprocess.run(
-            ["bash", "-c", script, "bash", *lines],
-            env=rollcall.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [line.split() for line in done.stdout.splitlines()]
-
-    names, services, commands, apps = completed(
-        "rollcall node web", "rollcall targets ", "rollcall do", "rollcall app show d"
-    )
-    assert names == ["web-1", "web-2"]
-    assert services == ["node"]
-    assert "doctor" in commands
-    assert apps == []  # no host has an agent
-    registry.terminate()
-    assert completed("rollcall node web") == [[]]
