@@ -11,7 +11,7 @@ from cli.changes.settling import wait_until_settled
 from cli.errors import CommandError, NotReached
 from cli.output.output import Output
 from cli.output.text import first_line, typed
-from cli.reach.choice import AppName, agent_of
+from cli.reach.choice import NOT_PERMITTED, AppName, agent_of
 from cli.reach.session import Session, in_commands
 from clients.errors import AgentError, AgentRefused
 
@@ -23,7 +23,7 @@ TIMEOUTS = 6
 LOOK_SECONDS = 2
 
 T = TypeVar("T")
-NOTHING_BEGUN = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+NOTHING_BEGUN = (HTTPStatus.BAD_REQUEST, *NOT_PERMITTED)
 AppChange = Callable[["AgentClient"], Awaitable[dict[str, Any]]]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.errors import CommandError
 from cli.output.text import typed
-from cli.reach.choice import AppName
+from cli.reach.choice import AWAY, AppName
 from clients.errors import AgentError, AgentRefused, AgentUnreachable
 
 if TYPE_CHECKING:
@@ -27,12 +27,7 @@ HEALTHY_SECONDS = 60.0
 LAST_LINES = 10
 MAX_LOG_BYTES = 2048
 # An agent that starts, or whose engine does, answers so for a moment.
-PASSING = (
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+PASSING = (HTTPStatus.TOO_MANY_REQUESTS, *AWAY)
 
 
 class Crashed(Exception):

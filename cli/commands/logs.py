@@ -16,7 +16,7 @@ from cli.command import choice_options, command, log_options
 from cli.errors import DONE, FAILED, CommandError, WrongUsage
 from cli.output.output import Format
 from cli.output.text import duration_seconds
-from cli.reach.choice import MAX_AT_ONCE, HostChoice, ask_all, selected_agents
+from cli.reach.choice import AWAY, MAX_AT_ONCE, HostChoice, ask_all, selected_agents
 from cli.reach.session import Session
 from cli.table import completed
 from clients.errors import AgentError, AgentRefused
@@ -34,13 +34,8 @@ SECOND_CHARS = len("2026-01-31T12:00:00")
 MAX_FOLLOWED = 100
 MAX_TRIES = 3
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
-# The app has no container at this moment, or the engine or what is before the agent is away.
-PASSING = (
-    HTTPStatus.CONFLICT,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+# The app may have no container at this moment.
+PASSING = (HTTPStatus.CONFLICT, *AWAY)
 # What an app is between two of its containers, or two runs of one.
 GOES_ON = frozenset(
     {"running", "restarting", "pulling", "creating", "created", "rebuilding", "updating", "paused"}

@@ -18,6 +18,7 @@ from cli.reach.certificates import (
     not_accepted,
     speaks_tls,
 )
+from cli.reach.choice import AWAY, NOT_PERMITTED
 from cli.reach.contexts import KEY_HINT, VARIABLE, Context, is_host, key_source, read_key
 from cli.reach.session import KeyRefused, Session, client_tls
 from cli.reach.trust import (
@@ -64,14 +65,10 @@ AGENT_KEY_STEP = (
     "use a key of the agent that may do this: rollcall context set --agent-secret-file FILE,"
     " or --agent-key-file FILE"
 )
-# An answer of 502 to 504 is about the engine of the agent, or about what is in front of it.
 AGENT_STEPS: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "rollcall apps",
-    HTTPStatus.BAD_GATEWAY: "rollcall doctor",
-    HTTPStatus.SERVICE_UNAVAILABLE: "rollcall doctor",
-    HTTPStatus.GATEWAY_TIMEOUT: "rollcall doctor",
+    **dict.fromkeys(AWAY, "rollcall doctor"),
 }
-NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 SECONDS = 5
 HTTPS_PORT = 443
 REGISTRY_PORT = 7655

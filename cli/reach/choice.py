@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 
 
 MAX_AT_ONCE = 32
-# The engine of the agent, the key, or what is in front of the agent is to blame.
-NOT_COMPARED = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+# The engine of an agent is away, or the agent behind what answers for it.
+AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 T = TypeVar("T")
 MAX_SHOWN = 3
@@ -190,7 +185,7 @@ def _status(error: AgentError | CommandError) -> int:
     """Return the exit status that an error of asking a node means."""
     if isinstance(error, CommandError):
         return error.status
-    if not isinstance(error, AgentRefused) or error.status in NOT_COMPARED:
+    if not isinstance(error, AgentRefused) or error.status in (*NOT_PERMITTED, *AWAY):
         return NOT_REACHED
     return WRONG_USAGE if error.status == HTTPStatus.BAD_REQUEST else FAILED
 

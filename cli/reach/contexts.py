@@ -261,7 +261,9 @@ def _key_in(path: Path, *, hint: str) -> str:
 def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: bool = True) -> str:
     """Return the key that a command prints, which may ask on the terminal; WrongUsage."""
     try:
-        words = _words(command)
+        words = shlex.split(command)
+        if not words:
+            raise ValueError("it is empty")  # noqa: TRY301
     except ValueError as error:
         raise WrongUsage(f"{command!a} cannot be run: {error}") from error
     printed = printed_by(words, command, "key", seconds=seconds, may_ask=may_ask)
@@ -305,13 +307,6 @@ def printed_by(
     if process.returncode:
         raise WrongUsage(f"{command!a} ended with status {process.returncode}")
     return printed
-
-
-def _words(command: str) -> list[str]:
-    words = shlex.split(command)
-    if not words:
-        raise ValueError("it is empty")
-    return words
 
 
 def checked_key(text: str, source: str) -> str:

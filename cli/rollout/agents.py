@@ -21,6 +21,7 @@ from cli.changes.settling import (
     unix_time,
 )
 from cli.errors import CommandError
+from cli.reach.choice import NOT_PERMITTED
 from cli.reach.session import Session
 from cli.reach.trust import Origin, agent_address
 from cli.rollout.rollout import (
@@ -45,7 +46,7 @@ HTTP_SECONDS = 5
 # An agent's clock is known to a second, and so is the time of an answer.
 CLOCK_SECONDS = 2
 # Refusals for which the key or the host is to blame, whatever the fields are.
-OF_HOST = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.INSUFFICIENT_STORAGE)
+OF_HOST = (*NOT_PERMITTED, HTTPStatus.INSUFFICIENT_STORAGE)
 
 
 class Look(NamedTuple):

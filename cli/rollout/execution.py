@@ -13,13 +13,12 @@ import msgspec
 from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
 from cli.output.output import confirm
 from cli.output.text import counted, some, typed
-from cli.reach.choice import HostChoice, ask_all
+from cli.reach.choice import HostAnswer, HostChoice, ask_all
 from cli.reach.session import Session
 from cli.rollout.agents import AgentHosts
 from cli.rollout.hosts import (
     SHOWN,
     TAKE_MORE,
-    Candidate,
     HostsUnfit,
     StepBack,
     changed_by,
@@ -38,6 +37,7 @@ from cli.rollout.report import (
     showing,
 )
 from cli.rollout.rollout import (
+    AppNow,
     Bounds,
     HostFailed,
     HostProgress,
@@ -154,13 +154,15 @@ def _state_file(session: Session, change: RolloutChange) -> StateFile:
 
 async def _prepared(
     session: Session, change: RolloutChange, choice: HostChoice, how: How
-) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
+) -> tuple[Sequence[HostAnswer[AppNow | None]], Mapping[str, StepBack]]:
     """Return the hosts, and of a rollback the step that each takes.
 
     A rollback takes the hosts that are named, or with --all those that are selected; otherwise
     those of them that the last rollout changed, since others would lose what they had before it.
     """
-    found: Sequence[Candidate] = await hosts_with(session, change.app, choice, fresh=how.fresh)
+    found: Sequence[HostAnswer[AppNow | None]] = await hosts_with(
+        session, change.app, choice, fresh=how.fresh
+    )
     if change.action != "rollback":
         return found, {}
     steps = await steps_back(session, change.app, [each.node for each in found])
@@ -174,9 +176,9 @@ def _changed_last(
     session: Session,
     change: RolloutChange,
     choice: HostChoice,
-    found: Sequence[Candidate],
+    found: Sequence[HostAnswer[AppNow | None]],
     steps: Mapping[str, StepBack],
-) -> Sequence[Candidate]:
+) -> Sequence[HostAnswer[AppNow | None]]:
     """Return the hosts that the last rollout changed; HostsUnfit if none, or nobody knows."""
     last = _state_file(session, change).last()
     if last is None:
@@ -244,14 +246,14 @@ def _planned(action: str, item: Mapping[str, Any]) -> dict[str, Any]:
 async def _begin(
     session: Session,
     rollout: Rollout,
-    found: Sequence[Candidate],
+    found: Sequence[HostAnswer[AppNow | None]],
     steps: Mapping[str, StepBack],
     file: StateFile,
 ) -> int:
     nodes = {each.node.hostname: each.node for each in found}
     revisions = {host: step.before for host, step in steps.items()}
     rollout.hosts = [
-        HostProgress(host=host, revision=revisions.get(host), before=each.app)
+        HostProgress(host=host, revision=revisions.get(host), before=each.value)
         for host, each in zip(nodes, found, strict=True)
     ]
     if file.path.exists():

@@ -27,16 +27,9 @@ class HostsUnfit(CommandError):
     """The hosts that are selected cannot all be changed; no change has begun."""
 
 
-class Candidate(NamedTuple):
-    """A node that has the app, and what the app is there."""
-
-    node: Node
-    app: AppNow
-
-
 async def hosts_with(
     session: Session, app: str, choice: HostChoice, *, fresh: bool = False
-) -> list[Candidate]:
+) -> list[HostAnswer[AppNow | None]]:
     """Return the selected nodes that have an app; with `fresh`, without those that are stale.
 
     Raises:
@@ -63,7 +56,7 @@ async def hosts_with(
     silent = [each.node.hostname for each in outcomes if each.error is not None]
     is_stale = bool(silent) and not (await _stale(session)).isdisjoint(silent)
     require_answers(outcomes, advice=f"{WITHOUT_STALE}; {LEAVE_OUT}" if is_stale else LEAVE_OUT)
-    found = [Candidate(each.node, each.value) for each in outcomes if each.value is not None]
+    found = [each for each in outcomes if each.value is not None]
     having = {each.node.hostname for each in found}
     without = [node.hostname for node in chosen if node.hostname not in having]
     if choice.hosts and without:
@@ -172,8 +165,8 @@ def require_steps(app: str, nodes: Sequence[Node], steps: Mapping[str, StepBack]
 
 
 def changed_by(
-    last: Rollout, found: Sequence[Candidate], steps: Mapping[str, StepBack]
-) -> list[Candidate]:
+    last: Rollout, found: Sequence[HostAnswer[AppNow | None]], steps: Mapping[str, StepBack]
+) -> list[HostAnswer[AppNow | None]]:
     """Return the hosts whose present revision is not the one from before a rollout; HostsUnfit."""
     before = {
         each.host: None if each.before is None else each.before.revision
