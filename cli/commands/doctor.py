@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from cli.command import command
 from cli.errors import FAILED, NotReached, WrongUsage
-from cli.output.health import causes, gone, limit, silence
+from cli.output.health import DOWN, LOST, causes, gone, limit, silence
 from cli.output.output import Format
 from cli.output.text import Whole, age, counted, some, steps_of, typed
 from cli.reach.certificates import days_left, own_days_left
@@ -36,9 +36,6 @@ RENEWAL = "context set --certificate FILE --certificate-key FILE"
 CONNECTIONS = 8
 # The whole message of an app is in its record.
 MESSAGE_CHARS = 200
-# An app has no container, or one that is down although it should run.
-LOST = ("failed", "missing")
-DOWN = ("created", "exited", "dead", "restarting", "paused")
 
 
 class Finding(NamedTuple):
@@ -433,6 +430,6 @@ def _sickness(app: Record) -> str | None:
     """Return what is wrong with an app that should run."""
     if app.get("crashing"):
         return "crashing"
-    if app["state"] in DOWN:
+    if app["state"] in (*DOWN, "paused"):
         return str(app["state"])
     return "unhealthy" if app["healthy"] is False else None

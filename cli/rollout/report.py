@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
+from cli.output.health import LOST
 from cli.output.output import Output
 from cli.output.text import first_line, some, typed
 from cli.rollout.rollout import (
@@ -25,7 +26,6 @@ STATES: tuple[HostState, ...] = get_args(HostState)
 ACTIVE: tuple[HostState, ...] = ("changing", "checking")
 CHECKED_BY_HTTP = (*REVISING, "restart")
 OPPOSITE = {"start": "stop", "stop": "start"}
-WITHOUT_CONTAINER = ("missing", "failed")
 SHOWN = 20
 
 
@@ -134,7 +134,7 @@ def _app(app: AppNow) -> str:
 
 def has_new_container(host: HostProgress) -> bool:
     """Return whether the container that failed is there, so that its log may tell why."""
-    is_gone = host.now is not None and host.now.state in WITHOUT_CONTAINER
+    is_gone = host.now is not None and host.now.state in LOST
     return host.failed_at == "check" and not is_gone
 
 
