@@ -269,9 +269,9 @@ class StateFile:
     def forget(self) -> None:
         """Keep no rollout, nor what was left where a command was killed as it wrote."""
         self.path.unlink(missing_ok=True)
-        name = re.compile(rf"{re.escape(self.path.name)}\.[0-9]+")
-        for part in self.path.parent.glob(f"{self.path.name}.*"):
-            if name.fullmatch(part.name):
+        draft = re.compile(rf"\.{re.escape(self.path.name)}\.[0-9]+\.new")
+        for part in self.path.parent.glob(f".{self.path.name}.*"):
+            if draft.fullmatch(part.name):
                 part.unlink(missing_ok=True)
 
     def save(self, rollout: Rollout) -> None:

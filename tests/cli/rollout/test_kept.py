@@ -19,6 +19,7 @@ from cli.rollout.rollout import (
     RolloutChange,
     StateFile,
 )
+from runtime.durable import new_file
 from tests.support.cli.command import Rollcall
 
 pytestmark = pytest.mark.slow
@@ -175,10 +176,12 @@ def test_a_rollout_that_ends_while_it_is_looked_at_is_left_out(tmp_path: Path) -
 
 
 def test_what_a_killed_command_left_is_removed_with_the_rollout(tmp_path: Path) -> None:
-    mine = ("shop.json", "shop.json.12", "shop.json.345")
-    others = ("shop.json.json", "shop.lock", "other.json", "other.json.12")
-    for name in (*mine, *others):
+    others = ("shop.json.json", "shop.lock", "other.json", ".other.json.12.new")
+    for name in others:
         (tmp_path / name).touch()
+    with new_file(tmp_path / "shop.json") as draft:
+        pass
+    draft.touch()  # a killed command leaves it
 
     StateFile(tmp_path, "shop").forget()
 
