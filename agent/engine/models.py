@@ -126,8 +126,9 @@ class ContainerSpec:
     ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
     processes. ``ports`` are pairs: of the container, and of the host. ``volumes`` are the names of
     volumes by the path where each is mounted; with ``fill_volumes``, one that is empty gets what
-    the image has at that path. An empty ``command`` is the image's own. Without a ``network`` it is
-    in the engine's default one. ``autostart`` is as in InspectedContainer.
+    the image has at that path. An empty ``command`` or ``entrypoint`` is the image's own.
+    Without a ``network`` it is in the engine's default one. ``autostart`` is as in
+    InspectedContainer.
     """
 
     name: str
@@ -145,6 +146,7 @@ class ContainerSpec:
     init: bool
     no_new_privileges: bool
     command: tuple[str, ...] = ()
+    entrypoint: str = ""
     fill_volumes: bool = True
     network: str | None = None
     autostart: bool = True

@@ -51,6 +51,7 @@ from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
 from agent.model import App, with_image
 
 OTHER_PORT = "end that one, or give the app another port"
+RESTART_ENGINE = "restart the container engine, which makes the rules of its firewall anew"
 PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
 UP_STATES = frozenset({"running", "restarting", "paused"})
 # The engine is removing it, or failed to: nothing else can be done with it.
@@ -381,8 +382,7 @@ class Containers:
             raise
         except PortsNotPublished as error:
             raise StartFailed(
-                f"app `{app.name}` cannot be started: {error}; restart the container engine, which"
-                " makes the rules of its firewall anew"
+                f"app `{app.name}` cannot be started: {error}; {RESTART_ENGINE}"
             ) from error
         except EngineRefused as error:
             other = await wrong_cpu(self._context.engine, container.image_id)

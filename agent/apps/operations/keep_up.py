@@ -7,9 +7,9 @@ look at the container finds out.
 import msgspec
 
 from agent.apps.containers.containers import UP_STATES
+from agent.apps.errors import AppError
 from agent.apps.host import Host
-from agent.apps.operations.lifecycle import check_before_stop
-from agent.apps.operations.replace import drain
+from agent.apps.operations.before_stop import check_and_drain
 from agent.apps.requests import (
     FoundUp,
     LeaveDown,
@@ -54,7 +54,7 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
     """Stop a running container, which is unhealthy for this reason, and start it again.
 
     Raises:
-        DiskFull, NetworkNotFound: it could not be started again, and was not stopped.
+        DiskFull, NetworkNotFound, StartFailed: it could not be started again, and was not stopped.
         EngineRefused: it does not start; the app holds the reason and the number of tries.
 
     """
@@ -64,15 +64,20 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
         return
     job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {request.reason}")
     try:
-        await check_before_stop(host, container)
+        await host.admission.check_disk()
+        await host.containers.check_network(container)
     except (DiskFull, NetworkNotFound) as error:
         await host.context.repository.put(app, outcome_of=job.header, error=error)
         raise
-    host.context.log.warning("restarting an app that is unhealthy", app=app.name)
-    host.context.counters.restarts.labels("unhealthy").inc()
     entry = StartEntry(header=job.header, before=app, target=app)
     await job.commit(entry)
-    entry = await drain(host, job, entry, app, container)
+    try:
+        entry = await check_and_drain(host, job, entry, container, container.id)
+    except (AppError, EngineRefused) as error:
+        await host.context.repository.finish(entry, app, error=error)
+        raise
+    host.context.log.warning("restarting an app that is unhealthy", app=app.name)
+    host.context.counters.restarts.labels("unhealthy").inc()
     await host.containers.stop(container)
     try:
         await host.containers.start_unchecked(container)

@@ -8,16 +8,15 @@ import msgspec
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.errors import AppError, DataInUse
 from agent.apps.host import Host
-from agent.apps.operations.replace import drain, planned_recreation
+from agent.apps.operations.before_stop import check_and_drain, drain
+from agent.apps.operations.replace import planned_recreation
 from agent.apps.requests import Delete, Restart, Start, Stop
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import Plan
 from agent.engine.errors import (
-    DiskFull,
     EngineConflict,
     EngineRefused,
     EngineUnavailable,
-    NetworkNotFound,
     ObjectNotFound,
 )
 from agent.engine.models import Container, InspectedContainer
@@ -65,7 +64,7 @@ async def carry_out_start(host: Host, job: Job, entry: StartEntry) -> None:
     """Start or restart an app in its container.
 
     Raises:
-        DiskFull, NetworkNotFound: it could not be started again, and was not stopped.
+        DiskFull, NetworkNotFound, StartFailed: it could not be started again, and was not stopped.
         StartFailed, PortInUse: it is down; one that should run is tried again.
 
     """
@@ -87,20 +86,13 @@ async def carry_out_start(host: Host, job: Job, entry: StartEntry) -> None:
         await host.context.repository.finish(entry, entry.target)
 
 
-async def check_before_stop(host: Host, container: Container) -> None:
-    """Refuse to stop a container that could not be started again; DiskFull, NetworkNotFound."""
-    await host.admission.check_disk()
-    await host.containers.reconnect(container)
-
-
 async def _restart(host: Host, job: Job, entry: StartEntry, container: Container) -> None:
     """Restart an app that is up; leave it up if it could not start again."""
     try:
-        await check_before_stop(host, container)
-    except (DiskFull, NetworkNotFound) as error:
+        entry = await check_and_drain(host, job, entry, container, container.id)
+    except (AppError, EngineRefused) as error:
         await _give_up(host, entry, error)
         raise
-    entry = await drain(host, job, entry, entry.target, container)
     await host.containers.stop(container)
     await _start(host, entry, container)
 

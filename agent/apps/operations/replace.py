@@ -7,7 +7,6 @@ journal says which.
 """
 
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -15,15 +14,14 @@ from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.readiness import Requirement
 from agent.apps.errors import AppError
 from agent.apps.host import Host
+from agent.apps.operations.before_stop import check_and_drain
 from agent.apps.operations.restore import make_restored, unused_volumes
 from agent.apps.requests import Rebuild, Restore
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, Image
-from agent.journal import JournalEntry, ReplacedEntry, ReplaceEntry
+from agent.journal import ReplacedEntry, ReplaceEntry
 from agent.model import App, is_left_down, not_started
-
-EntryT = TypeVar("EntryT", bound=JournalEntry)
 
 
 async def plan_rebuild(host: Host, job: Job, _request: Rebuild) -> ReplaceEntry:
@@ -103,33 +101,14 @@ def _with_volumes(host: Host, entry: ReplaceEntry, target: App) -> ReplaceEntry:
     return msgspec.structs.replace(latest, target=target)
 
 
-async def drain(host: Host, job: Job, entry: EntryT, app: App, container: Container) -> EntryT:
-    """Withdraw an app from load balancers, and wait ``drain_seconds``; return the entry.
-
-    An interrupted operation waits for the remaining seconds, and none for an app that is down.
-
-    Raises:
-        AgentStopping: the operation stays in the journal.
-
-    """
-    if entry.withdrawn_at is None:
-        entry = msgspec.structs.replace(entry, withdrawn_at=host.context.clock())
-        await host.context.repository.advance(entry)
-    host.context.on_change()
-    if container.state == "running" and entry.withdrawn_at is not None:
-        passed = max(0.0, host.context.clock() - entry.withdrawn_at)
-        await job.drain(app.drain_seconds - passed)
-    return entry
-
-
 async def _swap(host: Host, job: Job, entry: ReplaceEntry, container_id: str) -> ReplacedEntry:
     """Stop the old container of an app, and start the new one, which is made of the target."""
     before, target = entry.before, entry.target
     old = await host.containers.current(before)
     if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
-        entry = await drain(host, job, entry, target, old)
         # A pull may have taken long, and what is stopped now could not be started again.
-        await host.admission.check_disk()
+        following = container_id if starts(entry) else None
+        entry = await check_and_drain(host, job, entry, old, following)
         # Who gives an app more time to end means the end of this container, too.
         await host.containers.stop(old, target)
     if starts(entry):

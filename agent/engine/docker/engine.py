@@ -127,6 +127,7 @@ class DockerEngine:
             created = client.create_container(
                 image=spec.image,
                 command=list(spec.command) or None,
+                entrypoint=spec.entrypoint or None,
                 name=spec.name,
                 labels=dict(spec.labels),
                 environment=dict(spec.env),

@@ -30,6 +30,7 @@ from tests.support.agent.engines.fake_engine import (
     DATA_IMAGE,
     IMAGE,
     OTHER_IMAGE,
+    PROBE_STEPS,
     FakeEngine,
 )
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -313,7 +314,11 @@ RESTART = ("before stop", "after stop", "before start", "after start")
 
 @pytest.mark.parametrize(
     ("at", "rest"),
-    [("before stop", RESTART), ("after stop", RESTART[2:]), ("before start", RESTART[2:])],
+    [
+        ("before stop", PROBE_STEPS + RESTART),
+        ("after stop", RESTART[2:]),
+        ("before start", RESTART[2:]),
+    ],
 )
 async def test_a_restart_that_broke_off_stops_the_container_unless_it_has_done_so(
     tmp_path: Path, at: str, rest: tuple[str, ...]

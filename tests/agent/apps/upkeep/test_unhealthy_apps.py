@@ -25,9 +25,17 @@ from tests.support.agent.apps.checked_apps import (
     replace_check,
     until_healthy,
 )
-from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, FakeEngine, do_nothing
+from tests.support.agent.engines.fake_engine import (
+    IMAGE,
+    IMAGE_IDS,
+    PROBE_STEPS,
+    FakeEngine,
+    do_nothing,
+)
 from tests.support.agent.running_apps import ASKER, running_apps, told
 from tests.support.waiting import async_until
+
+RESTART_STEPS = ("before stop", "after stop", "before start", "after start")
 
 
 async def shows(metrics: CollectorRegistry, *, unhealthy: int) -> bool:
@@ -82,7 +90,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
 
         await async_until(partial(shows, metrics, unhealthy=0))
         assert (await apps.queries.one("web")).message is None
-        assert steps == ["before stop", "after stop", "before start", "after start"]
+        assert steps == [*PROBE_STEPS, *RESTART_STEPS]
         values = {
             "rollcall_apps_turned_unhealthy_total": {},
             "rollcall_apps_restarted_total": {"reason": "unhealthy"},
@@ -138,9 +146,6 @@ def test_the_engine_runs_as_many_programs_as_keys_checks_and_restarts_together_m
 ):
     together = 2 * MOST_OPERATIONS + MOST_CHECKS + MOST_OWN_OPERATIONS
     assert together <= CommandKind.PROGRAM.value
-
-
-RESTART_STEPS = ["before stop", "after stop", "before start", "after start"]
 
 
 async def until_restarted(apps: Apps) -> None:

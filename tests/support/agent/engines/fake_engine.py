@@ -51,6 +51,12 @@ BROKEN_IMAGE = "app:broken"
 DATA_IMAGE = "app:data"
 IMAGE_IDS = {IMAGE: "i1", OTHER_IMAGE: "i2", BROKEN_IMAGE: "i3", DATA_IMAGE: "i4"}
 DECLARED = {DATA_IMAGE: ("/cache", "/data")}
+# The steps of the container that shows before a stop whether ports can be published.
+PROBE_STEPS = tuple(
+    f"{when} {call} of a probe"
+    for call in ("create", "start", "remove")
+    for when in ("before", "after")
+)
 
 
 def fake_image(image_id: str, *volumes: str, data: str = "") -> Image:
@@ -113,7 +119,8 @@ class FakeEngine:
         del self._images[reference]
 
     @asynccontextmanager
-    async def _step(self, call: str) -> AsyncIterator[None]:
+    async def _step(self, call: str, ports: Collection[int] = ()) -> AsyncIterator[None]:
+        call += " of a probe" * (0 in ports)
         await self.at_step(f"before {call}")
         yield
         await self.at_step(f"after {call}")
@@ -137,7 +144,7 @@ class FakeEngine:
         return inspected(self._find(container_id))
 
     async def create(self, spec: ContainerSpec) -> str:
-        async with self._step("create"):
+        async with self._step("create", [outside for _, outside in spec.ports]):
             if any(each.name == spec.name for each in self.state.containers.values()):
                 raise NameInUse(f"The container name {spec.name} is already in use")
             image = await self.image(spec.image)
@@ -151,7 +158,7 @@ class FakeEngine:
         return made.id
 
     async def start(self, container_id: str) -> None:
-        async with self._step("start"):
+        async with self._step("start", self._find(container_id).ports):
             container = self._find(container_id)
             if container.image_id == IMAGE_IDS[BROKEN_IMAGE]:
                 raise EngineRefused("no such program")
@@ -173,7 +180,7 @@ class FakeEngine:
             self._find(container_id).state = "running"
 
     async def remove(self, container_id: str) -> None:
-        async with self._step("remove"):
+        async with self._step("remove", self._find(container_id).ports):
             del self.state.containers[self._find(container_id).id]
 
     async def rename(self, container_id: str, name: str) -> None:
