@@ -56,14 +56,12 @@ from config.lines import lines_in_mistakes
 from httpd.app import NO_PROXIES, access_routes, build_app
 from httpd.auth import Keyring
 from httpd.clients import TrustedProxies
-from httpd.host_metrics.loop import measuring_loop
-from httpd.host_metrics.write_ahead_log import watching_log
-from httpd.metrics import RequestMetrics, new_metrics
-from httpd.pages.files import Pages
+from httpd.metrics import RequestMetrics, measuring_loop, new_metrics
+from httpd.pages import Pages
 from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
-from httpd.systemd.notifier import SystemdNotifier
-from httpd.systemd.sockets import SystemdSockets
+from httpd.systemd.service import SystemdNotifier, SystemdSockets
+from httpd.write_ahead_log import watching_log
 from runtime.pauses import Backoff
 
 DRAIN_SECONDS = 10.0

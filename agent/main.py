@@ -14,9 +14,8 @@ from config import logs
 from config.command_line import CommandLine
 from config.lines import lines_in_mistakes
 from config.load import ConfigError
-from httpd.process import exit_without_threads, run_to_end
+from httpd.process import exit_without_threads, open_closed_streams, run_to_end
 from httpd.server.listener import ListenError
-from httpd.standard_streams import open_closed_streams
 
 # After this exit status, systemd does not start the agent again.
 PERMANENT = 2

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from agent.apps.metrics.sampler import AppSampler
 from agent.reporting.certificates import CertificateMonitor
 from agent.settings import AgentConfiguration
-from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.disks import measuring_disks
+from httpd.disks import measuring_disks
+from httpd.metrics import CertificateMetrics
 
 
 def measuring_agent_disks(

@@ -1,12 +1,16 @@
 """Authentication: keys from the Authorization header, and what each allows."""
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from aiohttp import web
+
+from httpd.errors import Forbidden
 
 SCHEMES = ("bearer", "token")
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -112,6 +116,9 @@ class Keyring:
         return caller
 
 
+KEYRING = web.AppKey("keyring", Keyring)
+
+
 def _key(authorization: str) -> str:
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() in SCHEMES else authorization
@@ -148,3 +155,50 @@ def key_digest(request: web.Request) -> bytes:
 def caller(request: web.Request) -> Caller:
     """Return the caller of a request; only for handlers of paths that need a key."""
     return request[CALLER]
+
+
+@contextmanager
+def cut_off_with_its_key(request: web.Request) -> Iterator[None]:
+    """Cut the connection once the request's key is revoked or reduced, while the context is open.
+
+    The client must not take what it has for the whole, so the answer has no regular end. Handlers
+    notice the loss of the connection as that of a client that leaves.
+    """
+    keyring = request.app[KEYRING]
+    with keyring.holding(key_digest(request), caller(request), partial(_cut, request)):
+        yield
+
+
+@asynccontextmanager
+async def waiting_with_its_key(request: web.Request) -> AsyncIterator[None]:
+    """Let a request wait in the context, which ends once its key is revoked or reduced.
+
+    Raises:
+        Forbidden: the key is lost, at the latest when the context ends: nobody has checked it
+            since the request came.
+
+    """
+    limit, lost = asyncio.timeout(None), asyncio.Event()
+    keyring = request.app[KEYRING]
+
+    def end() -> None:
+        lost.set()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with limit:
+            with keyring.holding(key_digest(request), caller(request), end):
+                yield
+    except TimeoutError:
+        if not lost.is_set():
+            raise
+    if lost.is_set():
+        raise Forbidden(
+            f"the key `{caller(request).name}` was revoked, or allows less than when this request"
+            " began to wait; nothing has changed"
+        )
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -3,17 +3,15 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
-from multidict import MultiDict, MultiDictProxy, MultiMapping
+from multidict import CIMultiDict, MultiDict, MultiDictProxy, MultiMapping
 
-from httpd.continue_100 import send_continue
 from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
-from httpd.utf8 import utf8_fault
 
 T = TypeVar("T")
 DEFAULT_MAX_BODY_BYTES = 64 * 1024
@@ -200,3 +198,93 @@ def message_response(
 ) -> web.Response:
     """Return a response with a Message: ``{"message": text}``."""
     return json_response({"message": text}, status=status, headers=headers)
+
+
+RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+EXPECTS_CONTINUE = web.RequestKey("expects_continue", bool)
+
+
+class DeferredContinue:
+    """Wraps a server's handler and removes the header Expect before aiohttp sees it.
+
+    aiohttp would answer it before the key is checked, and answer unknown expectations with a page
+    of its own, which would reveal to clients without a key which paths exist.
+    """
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+
+    def __call__(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        """Answer a request."""
+        return self._handler(request) if "Expect" not in request.headers else self._answer(request)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = CIMultiDict((name, _as_utf8(value)) for name, value in request.headers.items())
+        expected = headers.popall("Expect")[0]
+        without_expect = request.clone(headers=headers)
+        without_expect[EXPECTS_CONTINUE] = expected.lower() == "100-continue"
+        response = await self._handler(without_expect)
+        # aiohttp would prepare it for the other request, without the headers that the app adds.
+        await response.prepare(without_expect)
+        return response
+
+
+def _as_utf8(value: str) -> str:
+    """Replace what is not UTF-8 in a header: aiohttp cannot copy it."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+async def send_continue(request: web.Request) -> None:
+    """Send 100 Continue if the client waits for it before it sends the body."""
+    if request.get(EXPECTS_CONTINUE):
+        await request.writer.write(CONTINUE)
+        request.writer.output_size = 0  # it is not part of the response
+
+
+PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+UNDECODABLE = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is no UTF-8
+
+
+def utf8_fault(body: bytes) -> str:
+    """Return where a body is not UTF-8, such as ``byte 13 is 0xff, in `$.labels[0]```.
+
+    The field is left out if the body is no JSON otherwise.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start} is 0x{body[error.start]:02x}"
+    else:
+        return "a part of it cannot be decoded"
+    field = next(_faulty_fields(_decoded(body), "$"), None)
+    return place if field is None else f"{place}, in `{field}`"
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _faulty_fields(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, str):
+        if _is_faulty(value):
+            yield path
+    elif isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _faulty_fields(element, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if _is_faulty(key):
+                yield path
+            yield from _faulty_fields(member, f"{path}{_step(key)}")
+
+
+def _step(key: str) -> str:
+    return f".{key}" if PLAIN_KEY.fullmatch(key) else "[...]"
+
+
+def _is_faulty(text: str) -> bool:
+    return not text.isascii() and any(ord(character) in UNDECODABLE for character in text)

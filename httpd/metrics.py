@@ -1,7 +1,10 @@
-"""Metrics of requests and connections, and GET /metrics."""
+"""Metrics of requests, connections and the process, and GET /metrics."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from pathlib import Path
 
 from aiohttp import web
 from prometheus_client import (
@@ -13,7 +16,9 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
@@ -103,3 +108,61 @@ class MetricsHandler:
             body = encode(self._metrics)
             await asyncio.sleep(0)
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+Expiries = Mapping[Path, float]
+
+
+class CertificateMetrics(Collector):
+    """Shows when files of certificates expire; each source returns Unix times by file."""
+
+    def __init__(self, sources: Sequence[Callable[[], Expiries]]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric, with a series for each file."""
+        family = GaugeMetricFamily(
+            "rollcall_certificate_expiry_timestamp_seconds",
+            "When a file of certificates that is in use expires.",
+            labels=["file"],
+        )
+        expiries: dict[Path, float] = {}
+        for source in self._sources:
+            for file, at in source().items():
+                # One source may still use what the file held before.
+                expiries[file] = min(at, expiries.get(file, at))
+        for file, at in expiries.items():
+            family.add_metric([str(file)], at)
+        yield family
+
+
+DELAY_INTERVAL_SECONDS = 0.5
+DELAY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@asynccontextmanager
+async def measuring_loop(
+    metrics: CollectorRegistry, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> AsyncIterator[None]:
+    """Measure while the context is open how much too late the loop wakes a sleeper."""
+    delays = Histogram(
+        "rollcall_loop_delay_seconds",
+        "How late the event loop does what is due, twice a second.",
+        buckets=DELAY_BUCKETS,
+        registry=metrics,
+    )
+    task = asyncio.create_task(_measure_delays(delays, sleep), name="delay of the loop")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _measure_delays(delays: Histogram, sleep: Callable[[float], Awaitable[None]]) -> None:
+    time = asyncio.get_running_loop().time
+    while True:
+        due = time() + DELAY_INTERVAL_SECONDS
+        await sleep(DELAY_INTERVAL_SECONDS)
+        delays.observe(max(0.0, time() - due))

@@ -12,13 +12,13 @@ from httpd.access_log import RequestRecorder, answered
 from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
 from httpd.bodies import (
     BODY,
+    EXPECTS_CONTINUE,
     BodyLimits,
     check_body_headers,
     message_response,
     receive_body,
 )
 from httpd.clients import CLIENT_ADDRESS, TrustedProxies
-from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
 from runtime.turns import WORKING_FOR
 

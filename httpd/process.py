@@ -14,7 +14,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from httpd.systemd.notifier import SystemdNotifier
+from httpd.systemd.service import SystemdNotifier
 from runtime.periodic import PeriodicTask
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
@@ -174,3 +174,13 @@ def extending_start(
         notifier.extend_timeout(seconds)
 
     return PeriodicTask(interval=seconds / 3, action=extend, log=log)
+
+
+def open_closed_streams() -> None:
+    """Put the null device in the place of each standard stream that is closed.
+
+    Python has None for such a stream, and the next file or socket would get its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115

@@ -17,17 +17,14 @@ from config.changes import changed_settings, log_pending_restarts
 from config.lines import lines_in_mistakes
 from config.registry import RegistrySettings
 from httpd.auth import Caller, Keyring
-from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.disks import measuring_disks
-from httpd.host_metrics.loop import measuring_loop
-from httpd.host_metrics.write_ahead_log import watching_log
-from httpd.metrics import RequestMetrics, new_metrics
+from httpd.disks import measuring_disks
+from httpd.metrics import CertificateMetrics, RequestMetrics, measuring_loop, new_metrics
 from httpd.process import SignalHandler, extending_start, map_large_blocks
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
-from httpd.systemd.notifier import SystemdNotifier
-from httpd.systemd.sockets import SystemdSockets
+from httpd.systemd.service import SystemdNotifier, SystemdSockets
+from httpd.write_ahead_log import watching_log
 from registry.api.access import NodeKeyCallers
 from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint

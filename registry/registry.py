@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from httpd.streams.wakeups import Wakeups
+from httpd.sse import Wakeups
 from registry.callbacks.callbacks import Callbacks
 from registry.nodes.change_log import FOLLOWED_KINDS, ChangeLog
 from registry.nodes.changes import AUDITED_KINDS, AuditLog

@@ -9,11 +9,10 @@ from aiohttp import web
 from agent.api import requests
 from agent.apps.errors import DataBrokenOff, DataTooSlow
 from agent.apps.service.apps import Apps
-from httpd.auth import caller
-from httpd.continue_100 import send_continue
+from httpd.auth import caller, cut_off_with_its_key
+from httpd.bodies import send_continue
 from httpd.errors import Forbidden
-from httpd.shares.places import Places
-from httpd.streams.revocation import cut_off_with_its_key
+from httpd.places import Places
 
 UPLOAD_IDLE_SECONDS = 30.0
 POLL_SECONDS = 1.0

@@ -12,8 +12,7 @@ from agent.apps.views.events import EventView, event_view
 from agent.state.history import Event
 from httpd import bodies
 from httpd.auth import Caller, caller
-from httpd.streams.events import EventStreams, StreamBroken
-from httpd.streams.wakeups import Wakeups
+from httpd.sse import EventStreams, StreamBroken, Wakeups
 
 EVENTS_PATH = "/v1/events"
 MAX_READERS = 100

@@ -18,9 +18,8 @@ from agent.apps.runner.runner import Requester
 from agent.apps.views.apps import AppSpecT, AppState, AppView, without_secrets
 from agent.model import APP_NAME_PATTERN
 from httpd import bodies
-from httpd.auth import Caller, caller
+from httpd.auth import Caller, caller, waiting_with_its_key
 from httpd.errors import BadInput, Forbidden
-from httpd.streams.revocation import waiting_with_its_key
 
 APPS_PATH = "/v1/apps"
 # Any other name is a path that does not exist.

@@ -8,8 +8,7 @@ from contextlib import aclosing, suppress
 from aiohttp import web
 
 from agent.engine.errors import EngineError, TooManyStreams
-from httpd.auth import caller
-from httpd.streams.revocation import cut_off_with_its_key
+from httpd.auth import caller, cut_off_with_its_key
 
 POLL_SECONDS = 1.0
 MAX_STREAMS_PER_KEY = 16

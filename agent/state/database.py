@@ -46,7 +46,7 @@ from agent.state.rows import (
     read_state,
     undone_statements,
 )
-from httpd.host_metrics.write_ahead_log import (
+from httpd.write_ahead_log import (
     LogBlocked,
     WriteAheadLog,
     connect_with_log,

@@ -9,8 +9,7 @@ from aiohttp import web
 
 from httpd.access_log import UNMATCHED
 from httpd.auth import KEY_SHOWN
-from httpd.bodies import GATHERED_BODY, message_response
-from httpd.continue_100 import DeferredContinue
+from httpd.bodies import GATHERED_BODY, DeferredContinue, message_response
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE, identity_headers
 from httpd.server.connection import READ_BUFFER_BYTES, HttpConnection

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from email.utils import formatdate
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 
@@ -13,10 +13,10 @@ from aiohttp import StreamReader, web
 from httpd.access_log import UNMATCHED
 from httpd.middleware import identity_headers
 from httpd.server.deadlines import Deadlines
+from httpd.server.handshakes import RAW_TRANSPORT
 from httpd.server.lane import Accepted, Lane, Peer, peer_of
 from httpd.server.limits import ConnectionLimiter, UnfinishedRequests
-from httpd.server.requests import EMPTY_LINE, HeadRefused, IncomingRequest
-from httpd.server.tls_protocol import RAW_TRANSPORT
+from httpd.server.requests import EMPTY_LINE, HeadRefused, IncomingRequest, refusal
 
 READ_BUFFER_BYTES = 64 * 1024
 # What may wait behind a request that is not answered yet, before nothing more is read.
@@ -27,39 +27,20 @@ MAX_KEPT_BODY_BYTES = 1024 * 1024
 WHOLE_REQUEST_SECONDS = 2.0
 TOO_MANY_CONNECTIONS = "too many connections"
 RETRY_AFTER = {"Retry-After": "5"}
-NO_HEADERS: Mapping[str, str] = {}
 
 
+@dataclass(frozen=True)
 class Responders:
     """What answers the requests of a listener's connections: aiohttp, and the lane if there is one.
 
     All connections are read through one buffer: what is read is copied before the next read.
     """
 
-    def __init__(
-        self, *, daemon: str, make_handler: Callable[[], web.RequestHandler], lane: Lane | None
-    ) -> None:
-        self._daemon = daemon
-        self.make_handler = make_handler
-        self.lane = lane
-        self.unfinished = UnfinishedRequests()
-        self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-
-    def refusal(
-        self, status: HTTPStatus, text: str, headers: Mapping[str, str] = NO_HEADERS
-    ) -> bytes:
-        """Return a whole response with a Message, which needs no escapes."""
-        body = f'{{"message":"{text}"}}'
-        fields = {
-            "Content-Type": "application/json",
-            **headers,
-            **identity_headers(self._daemon),
-            "Connection": "close",
-            "Content-Length": str(len(body)),
-            "Date": formatdate(usegmt=True),
-        }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        return f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n{body}".encode()
+    daemon: str
+    make_handler: Callable[[], web.RequestHandler]
+    lane: Lane | None
+    unfinished: UnfinishedRequests = field(default_factory=UnfinishedRequests)
+    buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BUFFER_BYTES)))
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -128,7 +109,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=1 if over_tls else 0)
         if not self._limiter.acquire(self):
             status = HTTPStatus.SERVICE_UNAVAILABLE
-            transport.write(self._responders.refusal(status, TOO_MANY_CONNECTIONS, RETRY_AFTER))
+            identity = identity_headers(self._responders.daemon)
+            transport.write(refusal(status, TOO_MANY_CONNECTIONS, RETRY_AFTER | identity))
             self._close()
             return
         self._deadlines.expect_head(self._connected_at, "no_request")
@@ -374,7 +356,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._limiter.metrics.observe(UNMATCHED, "other", status, 0.0)
         self._is_refused = True
         self._input.clear()
-        self._transport.write(self._responders.refusal(status, text))
+        self._transport.write(refusal(status, text, identity_headers(self._responders.daemon)))
         self._deadlines.after(self._limiter.timeouts.linger, self._close)
         if self._transport.can_write_eof():
             self._transport.write_eof()

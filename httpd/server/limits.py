@@ -1,14 +1,17 @@
 """The limits of a listener's connections: how many there are, and what they hold."""
 
 import asyncio
+import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from structlog.typing import FilteringBoundLogger
+
 from httpd.metrics import RequestMetrics
-from httpd.shares.places import Places
+from httpd.places import Places
 
 # Iterations of the loop from a request's bytes to aiohttp's call of its handler, and one more.
 TURNS_TO_BEGIN = 3
@@ -237,3 +240,30 @@ class UnfinishedRequests:
             oldest, released = self._held.popitem(last=False)
             self._total -= released
             oldest.close_now("memory")
+
+
+# For files, other sockets, the engine, the log, and connections that are being refused.
+RESERVED_DESCRIPTORS = 256
+
+
+def raise_open_file_limit(wanted: int, log: FilteringBoundLogger) -> int:
+    """Raise the limit of open files for ``wanted`` connections; return how many are possible.
+
+    A process without a free descriptor cannot even refuse a connection.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_DESCRIPTORS
+    enough = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+        soft = enough
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    possible = max(1, soft - RESERVED_DESCRIPTORS)
+    log.warning(
+        "fewer connections than configured",
+        max_connections=wanted,
+        possible=possible,
+        remedy=f"raise the limit of open files (LimitNOFILE=, ulimit -n) to {needed}",
+    )
+    return possible

@@ -17,14 +17,11 @@ from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE
 from httpd.server.application import ApplicationServer
 from httpd.server.connection import HttpConnection, Responders
-from httpd.server.handshakes import HandshakeScheduler
+from httpd.server.handshakes import HandshakeScheduler, TlsProtocol, missing_names
 from httpd.server.lane import Endpoint, Lane
-from httpd.server.limits import ConnectionLimiter, Timeouts
-from httpd.server.open_files import raise_open_file_limit
+from httpd.server.limits import ConnectionLimiter, Timeouts, raise_open_file_limit
 from httpd.server.tls import ServerTls
-from httpd.server.tls_protocol import TlsProtocol, missing_names
-from httpd.systemd.notifier import SystemdNotifier
-from httpd.systemd.sockets import Address, SystemdSockets, UnwantedSocket
+from httpd.systemd.service import Address, SystemdNotifier, SystemdSockets, UnwantedSocket
 
 # They wait here while the daemon is restarted.
 BACKLOG = 4096

@@ -4,7 +4,8 @@ The head and the body are passed on as they came, so what answers the request pa
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from email.utils import formatdate
 from http import HTTPStatus
 
 import httptools
@@ -218,3 +219,17 @@ def _too_large(data: bytearray) -> HeadRefused:
     if data.find(LINE_BREAKS, 0, MAX_HEAD_BYTES) >= 0:
         return HeadRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE)
     return HeadRefused(HTTPStatus.REQUEST_URI_TOO_LONG, LINE_TOO_LONG)
+
+
+def refusal(status: HTTPStatus, text: str, headers: Mapping[str, str]) -> bytes:
+    """Return a whole response with a Message, which needs no escapes; none follows it."""
+    body = f'{{"message":"{text}"}}'
+    fields = {
+        "Content-Type": "application/json",
+        **headers,
+        "Connection": "close",
+        "Content-Length": str(len(body)),
+        "Date": formatdate(usegmt=True),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n{body}".encode()

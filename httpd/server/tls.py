@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
-from httpd.server.tls_protocol import SSLProtocol
+from httpd.server.handshakes import SSLProtocol
 from runtime.certificates import Validities, expiries, faults, new_faults, validities_of
 
 RENEWAL_CHECK_SECONDS = 10.0

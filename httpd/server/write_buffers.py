@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
-from httpd.server.tls_protocol import RAW_TRANSPORT
+from httpd.server.handshakes import RAW_TRANSPORT
 
 # What the kernel may hold of a response. It doubles this.
 SEND_BUFFER_BYTES = 64 * 1024

@@ -11,8 +11,8 @@ from httpd.app import access_routes, build_app
 from httpd.auth import Keyring
 from httpd.clients import TrustedProxies
 from httpd.metrics import RequestMetrics
-from httpd.pages.files import Pages
-from httpd.streams.events import EventStreams
+from httpd.pages import Pages
+from httpd.sse import EventStreams
 from registry.api.access import permits
 from registry.api.headers import StateHeaders
 from registry.api.nodes import BODY_LIMITS, NodesApi

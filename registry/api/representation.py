@@ -8,10 +8,9 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from httpd.auth import caller
+from httpd.auth import caller, cut_off_with_its_key
 from httpd.bodies import JSON_HEADERS
 from httpd.server.write_buffers import bounded_buffers
-from httpd.streams.revocation import cut_off_with_its_key
 from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from httpd.streams.events import EventStreams, StreamBroken
+from httpd.sse import EventStreams, StreamBroken
 from registry.nodes.change_log import (
     MAX_BYTES_AT_ONCE,
     EventKind,

@@ -10,7 +10,7 @@ from agent.state.history import (
     MAX_LATEST,
     MAX_MESSAGE_LENGTH,
 )
-from httpd.streams.events import COMMENT_SECONDS
+from httpd.sse import COMMENT_SECONDS
 from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page
 

@@ -4,7 +4,7 @@ import msgspec
 from aiohttp.test_utils import make_mocked_request
 
 from config import VERSION
-from httpd.api_docs import SwaggerHandler
+from httpd.app import SwaggerHandler
 
 
 async def test_the_document_has_the_versions_of_the_interface_and_of_the_build() -> None:

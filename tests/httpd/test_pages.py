@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from httpd.pages.files import FOLDER, HEADERS, Pages
+from httpd.pages import FOLDER, HEADERS, Pages
 from tests.support.httpd.sample_server import READER, sample_server
 
 DAEMONS = ("agent", "registry")

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from httpd.process import SignalHandler, extending_start, run_to_end
-from httpd.systemd.notifier import SystemdNotifier
+from httpd.systemd.service import SystemdNotifier
 from tests.support.httpd.notify_socket import NotifySocket
 
 THREAD_THAT_WAITS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import quote
 
-from httpd.host_metrics.write_ahead_log import connect_with_log, is_for_lack_of_room
+from httpd.write_ahead_log import connect_with_log, is_for_lack_of_room
 from registry.errors import StoreOpenError
 from registry.store.files import sibling
 

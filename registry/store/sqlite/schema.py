@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from httpd.host_metrics.write_ahead_log import is_full
+from httpd.write_ahead_log import is_full
 from registry.errors import StoreOpenError, StoreVersionError
 from registry.store.protocol import Row, name_digest
 from registry.store.sqlite import stamp

@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple, TypeVar
 
-from httpd.host_metrics.write_ahead_log import (
+from httpd.write_ahead_log import (
     LogBlocked,
     WriteAheadLog,
     connect_with_log,

@@ -15,7 +15,7 @@ import pytest
 from agent.engine.errors import DiskFull
 from agent.state.database import AgentDatabase
 from agent.state.history import Event
-from httpd.host_metrics.write_ahead_log import MIB, log_bytes
+from httpd.write_ahead_log import MIB, log_bytes
 from tests.support.agent.containers import containers_of
 from tests.support.agent.database.stored_app import APP
 from tests.support.agent.database.transactions import stored

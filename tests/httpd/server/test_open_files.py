@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from httpd.server.open_files import RESERVED_DESCRIPTORS
+from httpd.server.limits import RESERVED_DESCRIPTORS
 
 TOP = Path(__file__).parents[3]
 HARD = 2000
 PROGRAM = """
 import json, resource, sys
 import structlog
-from httpd.server.open_files import raise_open_file_limit
+from httpd.server.limits import raise_open_file_limit
 
 wanted, soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

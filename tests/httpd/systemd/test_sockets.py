@@ -12,8 +12,7 @@ import structlog
 
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.listener import ListenError, serving
-from httpd.systemd.notifier import SystemdNotifier
-from httpd.systemd.sockets import OWN_PREFIX, SystemdSockets, UnwantedSocket
+from httpd.systemd.service import OWN_PREFIX, SystemdNotifier, SystemdSockets, UnwantedSocket
 from tests.support.httpd.lane_server import LaneApi, lane_app
 from tests.support.httpd.notify_socket import NotifySocket
 from tests.support.httpd.sample_server import sample_server

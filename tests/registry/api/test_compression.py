@@ -4,15 +4,12 @@ import asyncio
 import gzip
 import os
 import re
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 
-from httpd.auth import CALLER, Caller, Keyring, fingerprint
-from httpd.middleware import MIDDLEWARE, Middleware
+from httpd.auth import CALLER, KEYRING, Caller, Keyring, fingerprint
 from registry.api.representation import Answers
 from registry.responses.compression import STEP_BYTES, Compression
 from registry.responses.encoding import LargeBody, WholeBody
@@ -39,7 +36,7 @@ async def fetch(
 
     app = one_handler_app(handle)
     keyring = Keyring([(fingerprint(READER), reader_key)])
-    app[MIDDLEWARE] = cast("Middleware", SimpleNamespace(keyring=keyring))
+    app[KEYRING] = keyring
     client = await aiohttp_client(app, auto_decompress=False)
     headers = {"Accept-Encoding": "gzip", "Authorization": READER}
     response = await client.get("/", headers=headers)

@@ -8,7 +8,7 @@ import pytest
 
 from clients.message import Heartbeat, Node, TargetGroup
 from config.registry import NodesSettings
-from httpd.pages.files import Pages
+from httpd.pages import Pages
 from registry.api.status import Status
 from registry.metrics import ALTERED, LEFT_OUT
 from registry.prometheus.answers import ServiceSummary

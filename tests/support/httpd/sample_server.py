@@ -21,12 +21,12 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.pages.files import Pages
+from httpd.pages import Pages
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from httpd.server.write_buffers import relaxed_write_buffers
-from httpd.systemd.sockets import SystemdSockets
+from httpd.systemd.service import SystemdSockets
 
 READER = "reader-key-0123456789"
 WRITER = "writer-key-0123456789"

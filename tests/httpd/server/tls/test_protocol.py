@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from httpd.server.handshakes import PRIVATE_NAMES, missing_names
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
-from httpd.server.tls_protocol import PRIVATE_NAMES, missing_names
 from tests.support.httpd.lane_server import (
     answered_by,
     connected,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-FOLDER = Path(__file__).parents[2] / "web"
+FOLDER = Path(__file__).parents[1] / "web"
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from httpd.host_metrics.loop import measuring_loop
+from httpd.metrics import measuring_loop
 from tests.support.machine.clocks import in_virtual_time
 
 

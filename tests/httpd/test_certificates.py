@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from httpd.host_metrics.certificates import CertificateMetrics
+from httpd.metrics import CertificateMetrics
 from httpd.server.tls import ServerTls, TlsError, TlsFiles
 from runtime.certificates import expiries, validities_of, validity_of
 from tests.support.certificates import DAY, Authority

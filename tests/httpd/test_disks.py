@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dev.waiting import until
-from httpd.host_metrics.disks import Disk, DiskMetrics, measuring_disks
+from httpd.disks import Disk, DiskMetrics, measuring_disks
 
 NAMES = ("size_bytes", "free_bytes", "inodes", "free_inodes")
 STATE, APPS, ENGINE, BTRFS = Path("/state"), Path("/state/apps"), Path("/engine"), Path("/btrfs")

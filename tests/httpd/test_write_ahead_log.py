@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from structlog import wrap_logger
 from structlog.testing import CapturingLogger
 
-from httpd.host_metrics.write_ahead_log import LONG_LOG_BYTES, MIB, LogWatch, WriteAheadLog
+from httpd.write_ahead_log import LONG_LOG_BYTES, MIB, LogWatch, WriteAheadLog
 
 
 def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_path: Path) -> None:

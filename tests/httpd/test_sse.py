@@ -7,8 +7,7 @@ import structlog
 from aiohttp import web
 from structlog.testing import LogCapture
 
-from httpd.streams.events import EventStreams
-from httpd.streams.wakeups import Wakeups
+from httpd.sse import EventStreams, Wakeups
 from tests.support.httpd.sample_server import READER, SampleApi, sample_server
 from tests.support.httpd.slow_client import slow_client
 from tests.support.waiting import async_until

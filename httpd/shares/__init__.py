@@ -1,1 +1,0 @@
-"""What keys share: no key alone takes all of something that is limited."""

@@ -1,1 +1,0 @@
-"""Answers that do not end by themselves: server-sent events."""
