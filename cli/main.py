@@ -32,7 +32,7 @@ NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def main() -> int:
     """Run the command of this process; return the exit status."""
-    # A reader such as `head` may stop reading: then there is nobody to tell.
+    # A reader such as `head` may stop reading, which is no error.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
@@ -48,7 +48,7 @@ def main() -> int:
             raise
         # Python writes the rest once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _tell(sys.stderr, f"the output cannot be written: {error.strerror}", None)
+        _print_error(sys.stderr, f"the output cannot be written: {error.strerror}", None)
         return FAILED
     return status
 
@@ -146,7 +146,7 @@ def exit_status(
     try:
         return run_command() or DONE
     except CommandError as error:
-        _tell(err, str(error), error.hint)
+        _print_error(err, str(error), error.hint)
         return error.status
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -158,7 +158,7 @@ def exit_status(
     except click.ClickException as error:
         context = _context(error)
         step = next_step(error, arguments)
-        _tell(err, of_context(reason(error), context), of_context(step, context))
+        _print_error(err, of_context(reason(error), context), of_context(step, context))
         return WRONG_USAGE
 
 
@@ -169,7 +169,7 @@ def _context(error: click.ClickException) -> str | None:
     return None if found is None else str(found)
 
 
-def _tell(err: TextIO, message: str, hint: str | None) -> None:
+def _print_error(err: TextIO, message: str, hint: str | None) -> None:
     err.write(f"rollcall: {block(message)}\n")
     err.writelines(f"{visible(step)}\n" for step in steps_of(hint))
 

@@ -1,1 +1,1 @@
-"""Changes of one app: carried out, and whether the app stays up afterwards."""
+"""Changes of one app: made, and whether the app stays up afterwards."""

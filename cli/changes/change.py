@@ -18,7 +18,7 @@ from clients.errors import AgentError, AgentRefused
 if TYPE_CHECKING:
     from clients.agent import AgentClient
 
-# A change may take as long as a pull. The agent tells meanwhile that it lives, without its engine.
+# A change may take as long as a pull. Meanwhile the agent answers /healthz, without its engine.
 TIMEOUTS = 6
 LOOK_SECONDS = 2
 
@@ -110,7 +110,7 @@ class SilenceWatch:
             self._told(self.limit_seconds)
 
 
-def carry_out(
+def make_change(
     session: Session,
     app: AppName,
     change: AppChange,
@@ -120,12 +120,12 @@ def carry_out(
     is_new: bool = False,
     fields: Collection[str] = (),
 ) -> None:
-    """Change an app, show how far it is, and print the record, or what a dry run tells.
+    """Change an app, show how far it is, and print the record, or the plan of a dry run.
 
-    Of an update, which gives these ``fields``, it tells those that have changed.
+    Of an update, which gives these ``fields``, it prints those that have changed.
 
     With ``wait``, CommandError if the app does not stay up afterwards, or does not get healthy.
-    Unless it is None, an error of the agent is told with what runs now.
+    Unless it is None, an error of the agent is printed with what runs now.
     """
 
     async def run() -> dict[str, Any]:
@@ -217,7 +217,7 @@ async def _made(
     wait: bool | None,
     is_new: bool,
 ) -> dict[str, Any]:
-    """Make a change; where it fails, CommandError with what runs now, if the agent tells it."""
+    """Make a change; where it fails, CommandError with what runs now, if the agent answers that."""
     try:
         return await change(agent)
     except AgentRefused as error:
@@ -262,7 +262,7 @@ def changed_by(
 
 
 def plan_lines(app: str, plan: Mapping[str, Any]) -> list[str]:
-    """Return what a dry run tells, in lines."""
+    """Return the plan of a dry run, in lines."""
     lines = [
         f"{app}: nothing was changed; the change would",
         *_fields(plan),

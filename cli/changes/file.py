@@ -1,4 +1,4 @@
-"""The file of apps, in YAML; all of its mistakes are told at once, with their paths."""
+"""The file of apps, in YAML; all of its mistakes are reported at once, with their paths."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

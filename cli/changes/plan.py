@@ -240,8 +240,8 @@ def _has(now: Any, wanted: Any) -> bool:
     )
 
 
-async def carry_out(session: Session, step: Step) -> None:
-    """Do what a step says, and see the app stay up; AgentError, CommandError."""
+async def take_step(session: Session, step: Step) -> None:
+    """Take a step, and see the app stay up; AgentError, CommandError."""
     async with session.agent(step.node) as agent:
         name, answer = step.app.name, None
         if step.kind == "create":

@@ -35,7 +35,7 @@ class Crashed(Exception):
 
 
 class Clock(NamedTuple):
-    """How time is told, in seconds, and waited for."""
+    """The present time in seconds, and how to wait."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -198,6 +198,6 @@ async def last_lines(agent: "AgentClient", name: str) -> str:
             async for piece in pieces:
                 kept = (kept + piece)[-MAX_LOG_BYTES - 1 :]
     if len(kept) > MAX_LOG_BYTES:
-        kept = kept.partition(b"\n")[2] or kept[1:]  # a line that is cut off tells nothing
+        kept = kept.partition(b"\n")[2] or kept[1:]  # without the line that is cut off
     text = kept.decode("utf-8", "replace").strip()
     return f"; it wrote:\n{text}" if text else ""

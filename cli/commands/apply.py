@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from cli.changes.file import read_apps
-from cli.changes.plan import FAILURES, Step, carry_out, changes_of, make_plan, name_of, status_of
+from cli.changes.plan import FAILURES, Step, changes_of, make_plan, name_of, status_of, take_step
 from cli.command import FILE, command, yes_option
 from cli.errors import DONE, FAILED, NOT_REACHED, CommandError
 from cli.files import make_folder_of, write_private
@@ -84,7 +84,7 @@ def apply(session: Session, *, file: Path, run_commands: bool, yes: bool) -> int
     accept_hosts(session, left)
     if not yes:
         confirm(f"Carry out {len(left)} steps?")
-    return asyncio.run(_carry_out(session, left))
+    return asyncio.run(_take_steps(session, left))
 
 
 async def _plan(session: Session, file: Path, *, run_commands: bool) -> list[Step]:
@@ -92,7 +92,7 @@ async def _plan(session: Session, file: Path, *, run_commands: bool) -> list[Ste
     return await make_plan(session, apps)
 
 
-async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
+async def _take_steps(session: Session, steps: Sequence[Step]) -> int:
     """Take the steps, those of a host one after the other; return the exit status."""
     limit, done, failed = asyncio.Semaphore(MAX_HOSTS), 0, False
 
@@ -117,9 +117,9 @@ async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
 
 
 async def _is_done(session: Session, step: Step) -> bool:
-    """Take a step, and say what came of it; return whether it is done."""
+    """Take a step, and print its outcome; return whether it is done."""
     try:
-        await carry_out(session, step)
+        await take_step(session, step)
     except FAILURES as error:
         session.output.note(f"{name_of(step)}: {error}")
         if isinstance(error, CommandError):

@@ -1,4 +1,4 @@
-"""The commands of `app` that change an app, or tell what they would change."""
+"""The commands of `app` that change an app, or print what they would change."""
 
 import sys
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli.changes.change import carry_out
+from cli.changes.change import make_change
 from cli.changes.fields import read_fields
 from cli.command import (
     FILE,
@@ -86,7 +86,7 @@ def create(session: Session, *, app: AppName, no_wait: bool, dry_run: bool, **gi
     if "image" not in fields:
         raise WrongUsage("an app needs an image: add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, app), "name": app.name}
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.create(body, dry_run=dry_run),
@@ -109,7 +109,7 @@ def update(session: Session, *, app: AppName, no_wait: bool, dry_run: bool, **gi
     fields = _without_name(read_fields(**given), app)
     if not fields:
         raise WrongUsage("nothing to change is given", hint="rollcall app update --help")
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.update(app.name, fields, dry_run=dry_run),
@@ -135,7 +135,7 @@ def _act(
     no_wait: bool | None = None,
     revision: int | None = None,
 ) -> None:
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.change(
@@ -191,7 +191,7 @@ def delete(session: Session, *, app: AppName, keep_data: bool, yes: bool, dry_ru
     if not (yes or dry_run):
         what = "its data is kept" if keep_data else "with all of its data"
         confirm(f"Delete {app.name} on {app.host}, {what}?", answer="add --yes or --dry-run")
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.delete(app.name, keep_data=keep_data, dry_run=dry_run),
@@ -214,7 +214,7 @@ def label(session: Session, *, app: AppName, text: str, remove: bool, dry_run: b
         rollcall app label web-1/shop prometheus:shop --remove
 
     """
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.label(app.name, text, remove=remove, dry_run=dry_run),
@@ -234,7 +234,7 @@ def password(session: Session, *, app: AppName, dry_run: bool) -> None:
     """
     is_asked = sys.stdin.isatty()
     text = getpass("Password: ") if is_asked else sys.stdin.read().removesuffix("\n")
-    carry_out(
+    make_change(
         session,
         app,
         lambda agent: agent.set_password(app.name, text, dry_run=dry_run),

@@ -122,7 +122,7 @@ def login(
     if NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     given = _access_fields(access)
-    session.file.load()  # a file that cannot be used is told before the key is asked for
+    session.file.load()  # its mistakes are reported before the key is asked for
     try:
         context = Context(registry=url.rstrip("/"), **given, allow_plain=list(allow_plain))
     except ValueError as error:

@@ -78,14 +78,14 @@ def render(
 
 
 class Notes:
-    """Tells the operator something, unless it was told last."""
+    """Prints a note, unless it was the last one."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self._last = ""
 
     def __call__(self, text: str) -> None:
-        """Tell a text."""
+        """Print a note."""
         if text != self._last:
             self._last = text
             self._note(text)

@@ -23,7 +23,7 @@ from cli.output.text import Whole, age
 from cli.reach.choice import HostChoice
 from cli.reach.names import APP_NAME
 from cli.reach.session import Session
-from cli.rollout.execution import How, carry_out
+from cli.rollout.execution import How, run_rollout
 from cli.rollout.report import keeping, resuming
 from cli.rollout.rollout import Action, RolloutChange, StateFile, kept_apps
 from cli.table import ROLLOUTS, completed
@@ -108,7 +108,7 @@ how_options = together(
 )
 
 
-def _carry_out(
+def _run(
     action: Action, session: Session, /, *, name: str, choice: HostChoice, **options: Any
 ) -> int:
     """Run a rollout, as the options say; return its exit status."""
@@ -122,7 +122,7 @@ def _carry_out(
     if APP_NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name of an app", hint="rollcall apps")
     change = RolloutChange(action=action, app=name, fields=fields)
-    return carry_out(session, change, given, choice, how)
+    return run_rollout(session, change, given, choice, how)
 
 
 def _bounds(
@@ -159,7 +159,7 @@ def _seconds(option: str, text: str | None) -> float | None:
 
 def _rollout(action: Action, *options: Declare, text: str) -> click.Command:
     """Return the command of an action; its help is its line among all commands, and a text."""
-    run = partial(_carry_out, action)
+    run = partial(_run, action)
     run.__doc__ = f"{ROLLOUTS[action]}\n{text}"
     return command(name_argument, *options, how_options, name=action)(run)
 

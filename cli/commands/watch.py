@@ -44,7 +44,7 @@ class Changes:
         self.resets = 0
 
     def lines(self, event: NodeEvent) -> list[str]:
-        """Return the lines that tell of an event."""
+        """Return the lines of an event."""
         if event.kind == "reset":
             self._before, self._nodes = {**self._before, **self._nodes}, {}
             self.resets += 1

@@ -113,7 +113,7 @@ def _host(session: Session, node: Node, found: Verdict, status: int) -> Answer:
 
 
 async def _unknown(session: Session, hostname: str, error: NotKnown) -> Answer:
-    """Return why the registry does not know a host; NotKnown if nobody told it of one."""
+    """Return why the registry does not know a host; NotKnown if it never reported."""
     status = await session.ask(lambda registry: registry.status())
     name = hostname.lower().removesuffix(".")
     state = await _state(session, name, status)

@@ -138,7 +138,7 @@ class Output:
             self.note(f"left out, since a command would take it for an option: {some(options)}")
 
     def no_items(self) -> None:
-        """Print the empty list that programs read, where an error tells people why it is empty."""
+        """Print the empty list that programs read, where an error says why it is empty."""
         if not self.is_for_people and self.form is not Format.NAME:
             self.value([])
 

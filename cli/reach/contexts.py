@@ -31,7 +31,7 @@ VARIABLE = "ROLLCALL_KEY"
 COMMAND_SECONDS = 60
 MAX_KEY_CHARS = 65_536
 AGENT_KEY_VERSION = "ak1"
-# As of the keys of the daemons: whoever has a key can try secrets without being noticed.
+# As of the keys of the daemons: with a key, secrets can be tried unnoticed.
 MIN_SECRET_CHARS = 16
 MIN_DIFFERENT_CHARS = 8
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -245,7 +245,7 @@ def _agent_key_path(pattern: str, hostname: str) -> Path:
 
 def _key_in(path: Path, *, hint: str) -> str:
     try:
-        # What is looked at is what is read, whoever replaces the file meanwhile.
+        # The mode is that of the file that is read, also if the file is replaced meanwhile.
         with path.open() as file:
             if os.fstat(file.fileno()).st_mode & OTHERS:
                 raise WrongUsage(
@@ -297,7 +297,7 @@ def printed_by(
         try:
             printed, _ = process.communicate(timeout=seconds)
         except BaseException as error:
-            # What it has started is in its session; the terminal tells the others of Ctrl-C.
+            # What it has started is in its session; the others get Ctrl-C from the terminal.
             process.kill() if may_ask else os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise WrongUsage(f"{command!a} printed no {what} for {seconds:g} s") from error

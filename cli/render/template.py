@@ -59,7 +59,7 @@ class NodeTemplate:
             raise RenderError(f"{self._place(error)}: {type(error).__name__}: {error}") from error
 
     def _place(self, error: Exception) -> str:
-        """Return the file, and the line of the template that was carried out last."""
+        """Return the file, and the line of the template that ran last."""
         line, trace = None, error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == str(self._file):

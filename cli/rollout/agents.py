@@ -129,7 +129,7 @@ class AgentHosts:
         return now, ended
 
     async def plan(self, host: str) -> dict[str, Any]:
-        """Return what a dry run of the change tells; AgentError, CommandError."""
+        """Return the plan of a dry run; AgentError, CommandError."""
         return await self._ask(host, dry_run=True)
 
     async def _ask(

@@ -1,4 +1,4 @@
-"""Carries a rollout out from its first question to its exit status, or tells what it would do."""
+"""Runs a rollout from its first question to its exit status, or prints what it would do."""
 
 import asyncio
 import signal
@@ -61,20 +61,20 @@ class How(NamedTuple):
     dry_run: bool
 
 
-def carry_out(
+def run_rollout(
     session: Session,
     change: RolloutChange,
     given: Mapping[str, Any],
     choice: HostChoice,
     how: How,
 ) -> int:
-    """Run a rollout, or tell what it would do; return its exit status.
+    """Run a rollout, or print what it would do; return its exit status.
 
     ``given`` are the fields of its bounds that are given; with a resume, they replace the kept.
     """
     _require_sense(how, choice)
     if how.dry_run:
-        return asyncio.run(_tell(session, change, choice, how))
+        return asyncio.run(_dry_run(session, change, choice, how))
     file = _state_file(session, change)
     with file.locked():
         if how.resume:
@@ -195,7 +195,7 @@ def _changed_last(
     return changed
 
 
-async def _tell(session: Session, change: RolloutChange, choice: HostChoice, how: How) -> int:
+async def _dry_run(session: Session, change: RolloutChange, choice: HostChoice, how: How) -> int:
     found, steps = await _prepared(session, change, choice, how)
     nodes = [each.node for each in found]
     hosts = AgentHosts(
@@ -353,7 +353,7 @@ class Runner:
 
     async def _one(self, host: HostProgress) -> None:
         was_touched, was = host.is_touched, host.now
-        # So it is kept: whoever ends this command at once does not know what became of the host.
+        # It is saved so: after a Ctrl-C at once, the state of the host is not known.
         host.is_touched, host.now = True, None
         try:
             self._set(host, "changing")
@@ -404,7 +404,7 @@ async def _run(
         file.forget()  # with the same fields, it would be refused again
         session.output.note("nothing was changed; give the command again, with other fields")
     else:
-        _tell_what_is_left(session, rollout)
+        _print_ways_on(session, rollout)
     return INTERRUPTED if interrupted else FAILED
 
 
@@ -420,8 +420,8 @@ def _is_refused(rollout: Rollout, invalid: AbstractSet[str], earlier: Collection
     )
 
 
-def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
-    """Tell people which hosts were not touched, and what they may do next."""
+def _print_ways_on(session: Session, rollout: Rollout) -> None:
+    """Print which hosts were not touched, and what may be done next."""
     output, rollcall = session.output, session.rollcall
     if not any(each.is_touched for each in rollout.hosts):
         output.note("nothing was changed")

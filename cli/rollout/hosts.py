@@ -75,7 +75,7 @@ async def _alike(session: Session, nodes: Sequence[Node], app: str) -> str:
 
 
 async def _fresh(session: Session, nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes that are not stale; tell people the others."""
+    """Return the nodes that are not stale; print the others."""
     stale = await _stale(session)
     if out := [node.hostname for node in nodes if node.hostname in stale]:
         session.output.note(f"left out, since they are stale: {some(out)}")

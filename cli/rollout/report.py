@@ -133,7 +133,7 @@ def _app(app: AppNow) -> str:
 
 
 def has_new_container(host: HostProgress) -> bool:
-    """Return whether the container that failed is there, so that its log may tell why."""
+    """Return whether the container that failed is there, so that its log may show why."""
     is_gone = host.now is not None and host.now.state in LOST
     return host.failed_at == "check" and not is_gone
 

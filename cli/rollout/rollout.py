@@ -163,7 +163,7 @@ class HostFailed(Exception):
 
 
 class NotBegun(HostFailed):
-    """The change of a host failed before the agent can have heard of it."""
+    """The change of a host failed before its agent was asked."""
 
 
 class StateFile:

@@ -15,6 +15,7 @@ from cli.reach.contexts import (
     read_key,
 )
 
+URL = "https://registry:7655"
 LAB = Context(registry="https://lab:7655", ca="/ca.crt", allow_plain=["10.0.0.0/8"])
 
 
@@ -91,9 +92,6 @@ def test_the_path_is_that_of_the_environment_or_of_the_users_settings() -> None:
     assert context_path({}) == Path.home() / ".config/rollcall/contexts.yml"
 
 
-URL = "https://registry:7655"
-
-
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "ops.key"
@@ -157,14 +155,6 @@ def test_without_a_key_the_next_step_is_a_login(tmp_path: Path) -> None:
         with pytest.raises(WrongUsage) as raised:
             read_key(context, {})
         assert raised.value.hint == "rollcall context set --key-file FILE"
-
-
-def test_the_key_of_an_agent_is_in_the_file_of_its_host(tmp_path: Path) -> None:
-    for host in ("web-1.test", "web-2.test"):
-        (tmp_path / f"{host}.key").touch(mode=0o600)
-        (tmp_path / f"{host}.key").write_text(f"key-of-{host}\n")
-
-    assert read_agent_key(f"{tmp_path}/{{hostname}}.key", "web-2.test") == "key-of-web-2.test"
 
 
 @pytest.mark.parametrize(
