@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -75,23 +75,16 @@ class HelpfulCommand(click.Command):
                 formatter.write_dl(rows)
 
 
-class Paragraph(NamedTuple):
-    """A paragraph of a help text, or a line of it that stays as it is, such as an example."""
-
-    text: str
-    is_literal: bool
-
-
-def paragraphs(help_text: str) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a help text; its indented lines are literal."""
+def paragraphs(help_text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each paragraph of a help text, and whether it is literal, as its indented lines are."""
     for block in inspect.cleandoc(help_text).split("\n\n"):
         lines = block.splitlines()
         flowing = [line for line in lines if not line.startswith(" ")]
         if flowing:
-            yield Paragraph(" ".join(flowing), is_literal=False)
+            yield " ".join(flowing), False
         for line in lines:
             if line.startswith(" "):
-                yield Paragraph(line.strip(), is_literal=True)
+                yield line.strip(), True
 
 
 class FormCommand(HelpfulCommand):

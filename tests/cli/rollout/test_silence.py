@@ -6,7 +6,7 @@ import signal
 import pytest
 from aiohttp import web
 
-from cli.changes.change import TIMEOUTS, SilenceWatch, Silent
+from cli.changes.change import TIMEOUTS, SilenceWatch
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
@@ -49,17 +49,6 @@ async def test_a_change_that_is_slow_is_waited_for_while_the_agent_answers() -> 
     assert await agent.watch.result(agent.change()) == "changed"
 
     assert agent.told == []
-
-
-async def test_an_agent_that_answers_nothing_is_left_in_time() -> None:
-    agent = PlayedAgent()
-    agent.is_frozen = True
-
-    with pytest.raises(Silent, match=r"has not answered for 0\.3 s; what it does goes on"):
-        await agent.watch.result(agent.change())
-
-    assert agent.told == [agent.watch.limit_seconds]
-    assert agent.watch.is_silent
 
 
 @pytest.fixture
