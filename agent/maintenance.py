@@ -56,7 +56,7 @@ class StatusView(msgspec.Struct, kw_only=True):
     ``mistakes`` are those of the settings. If there are any, only what the agent itself left is
     known: ``hostname`` and ``heartbeat`` are None then.
     ``pid`` and ``started_at`` are those of the running agent, ``started_at`` None while it starts.
-    ``left`` tells whether the host is deregistered, ``heartbeat`` what is reported, and
+    ``left`` is whether the host is deregistered, ``heartbeat`` what is reported, and
     ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names of apps, ``foreign``
     containers and volumes of other agents on this host's engine, ``docker_problem`` why the running
     agent cannot ask the engine.
@@ -183,7 +183,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
 
 
 def _last_view(directory: Path, status: AgentStatus | None) -> StatusView:
-    """Return what the status file and the other state say, without the settings."""
+    """Return what the status file and the other state hold, without the settings."""
     holder = lock_holder(directory)
     # An agent that starts has not written the file yet.
     is_present = status and holder and status.agent_instance == holder.instance

@@ -19,7 +19,7 @@ def measuring_agent_disks(
     """Return the context in which the disks are measured that apps and agent fill."""
 
     def folders() -> Iterable[Path]:
-        host = sampler.figures.host  # None until the engine has told of it
+        host = sampler.figures.host  # None until the engine has reported it
         return [configuration.state_directory, *([Path(host.data_root)] if host else [])]
 
     return measuring_disks(metrics, folders)

@@ -209,7 +209,7 @@ class AgentConfiguration:
 
 
 def state_directory(file: Path) -> Path | None:
-    """Return the state directory that a file names, whatever else is wrong in it.
+    """Return the state directory that a file names, even if it has mistakes.
 
     None if its `store` cannot be used either.
     """

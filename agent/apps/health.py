@@ -132,7 +132,7 @@ class HealthChecker:
         """Return why an app in this container fails the check, None if it passes.
 
         Raises:
-            AppNotRunning: it does not run, or is paused, so that the check says nothing.
+            AppNotRunning: it does not run, or is paused, so that the check has no result.
             EngineUnavailable: the engine cannot be asked.
 
         """
@@ -157,7 +157,7 @@ class HealthChecker:
         self, port: int, path: str, check: HealthCheck, container: Container
     ) -> str | None:
         # A container that was disconnected from its network has lost its ports, and another program
-        # may have them by now. So the list in which it was found says nothing of them.
+        # may have them by now. So the ports in the list may be wrong.
         address = (await self._engine.inspect(container.id)).ports.get(port)
         if address is None:
             return f"the container engine does not publish port {port}"

@@ -18,7 +18,7 @@ LOOP_ENDS = 3
 MOST_ENDS = 100
 # What ends later than this after a signal has outlived it; a stop also is an event of its own.
 SIGNAL_SECONDS = 30.0
-# After one of these by an operator, earlier ends say nothing about the app.
+# After one of these by an operator, earlier ends do not count.
 CHANGES = frozenset(
     {"create", "update", "rebuild", "rollback", "restore", "start", "restart", "stop", "delete"}
 )

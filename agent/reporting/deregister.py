@@ -57,8 +57,8 @@ class _GroupDeregistration:
             await self._ask(connection, name, agent_id, former=former)
             for connection in self._group.connections
         ]
-        # Registries that share a store know of a removal at one of them. A registry that was never
-        # told of this host has nothing to remove.
+        # Registries that share a store know of a removal at one of them. One to which this host was
+        # never reported has nothing to remove.
         removed = any(result.removed for result in results)
         answered = any(result.done for result in results)
         return [self._release(each, removed=removed, answered=answered) for each in results]

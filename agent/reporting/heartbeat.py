@@ -1,4 +1,4 @@
-"""What a heartbeat of this host says: its labels and its key-values."""
+"""The content of a heartbeat of this host: its labels and its key-values."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,7 +150,7 @@ class HostedApp:
     """An app, as far as heartbeats need it.
 
     ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
-    the order in which they were added. ``running`` tells whether its container runs, ``stopped``
+    the order in which they were added. ``running`` is whether its container runs, ``stopped``
     whether it does not and is not to, ``healthy`` what its check has found, None if there is none.
     It is ``failed`` if its creation was, ``crashing`` if it ends by itself again and again, and
     ``serving`` if load balancers may send requests to it.

@@ -118,7 +118,7 @@ class Reporter:
         self._report_requested.set()
 
     async def tick(self) -> None:
-        """Request a heartbeat, because the schedule says so."""
+        """Request a heartbeat, which is due by the schedule."""
         self._report_requested.set()
 
     async def run(self) -> None:

@@ -83,7 +83,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         by: The name of the key that asked for it, ``agent`` or ``engine``.
         actor: Which of these it is: a key may be called so, too.
         action: The operation, or the engine's word.
-        outcome: How the operation ended, None for what the engine tells.
+        outcome: How the operation ended, None for an event of the engine.
         message: Why it failed, or what else is known of it.
         exit_code: That of a container that ended.
         changed: The fields of the app that have another value than before; ``image_id``: it runs

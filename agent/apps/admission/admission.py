@@ -306,7 +306,7 @@ class Admission:
             )
 
     async def check_kept_data(self, app: App, volumes: int) -> None:
-        """Refuse to keep so many volumes of an app that is to be deleted; TooMuchKeptData."""
+        """Refuse to keep so many volumes of an app at its deletion; TooMuchKeptData."""
         found = await self._context.engine.volumes(label=APP_LABEL)
         kept = Counter(
             labels[APP_LABEL]

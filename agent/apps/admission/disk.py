@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.engine.errors import DiskFull
 
-# Docker's default, which the engine does not tell: without room there, a container that was stopped
+# Docker's default, which the engine does not report: without room there, a stopped container
 # cannot be started again.
 EXEC_ROOT = "/run/docker"
 Statvfs = Callable[[str], os.statvfs_result]

@@ -10,7 +10,7 @@ from agent.apps.metrics.sampler import Figures, Usage
 from agent.engine.models import MIB
 
 NANOSECONDS = 10**9
-# Former figures of an app say nothing about the present.
+# The last figures of such an app are no longer true.
 DOWN_STATES = frozenset({"created", "exited", "dead", "failed", "missing"})
 
 

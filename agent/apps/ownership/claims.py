@@ -4,8 +4,8 @@ All that agents on one engine surely share is the engine's API. They may be in d
 and network namespaces, or in containers to which only the socket was given, and their users cannot
 write beside it. So what would be a lock file is a labelled volume:
 
-- Who wants to take over an identity removes the claims that there are, which may have broken off,
-  and makes a volume with the label `rollcall.claim=IDENTITY`.
+- An agent that takes over an identity removes the claims on it, which may be of adoptions that were
+  interrupted, and makes a volume with the label `rollcall.claim=IDENTITY`.
 - A living agent looks for claims every few seconds, and removes those on its own identities.
 - Of several who want the same identity, the last one has the claim; of those who claim it in the
   same moment, the one whose volume's name comes first, unless another has adopted it since.
@@ -26,7 +26,7 @@ from agent.engine.protocol import Engine
 
 CLAIM_LABEL = "rollcall.claim"
 ADOPTED_LABEL = "rollcall.adopted"
-# Whose a claim or a mark is that does not tell; no agent makes one.
+# Stands for the agent of a claim or a mark that names none; no agent makes one.
 UNNAMED = "(unnamed)"
 LOOK_SECONDS = 3.0
 # An agent may take this long to answer while it recovers or its engine is busy.

@@ -19,10 +19,10 @@ MOST_IN_A_ROUND = 50
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 60.0
 INSPECTED_AT_ONCE = 8
-# Inspections that take longer do not delay what else is to be done.
+# Inspections that take longer do not delay other work.
 TURN_SECONDS = 2.0
 CHANGES = frozenset({"start", "die", "stop", "pause", "unpause", "update"})
-# The engine goes on to another state, and may not tell.
+# The engine goes on to another state, and may send no event.
 TRANSIENT = frozenset({"restarting", "removing"})
 
 

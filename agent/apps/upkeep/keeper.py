@@ -26,7 +26,6 @@ WELL_SECONDS = 10.0
 ENGINE_GOES_ON_SECONDS = 10.0
 # On a full disk the engine stores no restart policy. It starts a stopped app at its own start then.
 LONGEST_AUTOSTART_PAUSE_SECONDS = 4.0
-Containers = Mapping[str, Container]
 
 
 class RestartSchedule:
@@ -107,6 +106,8 @@ class Keeper(ContainerObserver):
         self._inspector = inspector
         self._starts, self._restarts, self._passwords = (RestartSchedule() for _ in range(3))
         self._autostarts = RestartSchedule(longest=LONGEST_AUTOSTART_PAUSE_SECONDS)
+        self._schedules = (self._starts, self._restarts, self._autostarts, self._passwords)
+        self._run: EngineRun | None = None
         self._busy = set[str]()
         self._seen_pending = set[str]()
         # When somebody stopped containers that are down, by id. The engine may forget that soon.
@@ -115,7 +116,7 @@ class Keeper(ContainerObserver):
     def is_due(self) -> bool:
         """Return whether an app is busy no more, or a password has become pending.
 
-        No event of the engine tells of a password that it refused to set.
+        The engine sends no event of a password that it refused to set.
         """
         is_idle = any(not self._runner.is_busy(name) for name in self._busy)
         return is_idle or not self._seen_pending.issuperset(self._pending())
@@ -126,31 +127,36 @@ class Keeper(ContainerObserver):
 
     def seconds_to_next(self, most: float) -> float:
         """Return the seconds until it is to act on an app, ``most`` at most."""
-        schedules = (self._starts, self._restarts, self._autostarts, self._passwords)
-        return min(each.seconds_to_next(most) for each in schedules)
+        return min(each.seconds_to_next(most) for each in self._schedules)
 
-    async def observe(self, containers: Containers) -> None:
-        """Begin what is due; ``containers`` are all, by id."""
-        self._busy = set()
+    async def observe(self, containers: Mapping[str, Container]) -> None:
+        """Begin what is due of each app that is not busy; ``containers`` are all, by id."""
+        repository = self._host.context.repository
+        names = [app.name for app in repository.existing()]
+        for schedule in self._schedules:
+            schedule.begin(names)
+        self._busy, self._seen_pending, self._run = set(), self._pending(), None
+        self._stopped_at = {
+            each: at
+            for each, at in self._stopped_at.items()
+            if each in containers and containers[each].state not in UP_STATES
+        }
         refused = list[EngineRefused]()
-        for keep in (self._start, self._restart, self._set_autostart, self._set_passwords):
-            try:
-                await keep(containers)
-            except EngineRefused as error:  # the rest is done all the same
-                refused.append(error)
+        for name in names:
+            for keep in (self._start, self._restart, self._set_autostart, self._set_password):
+                if self._runner.is_busy(name):
+                    self._busy.add(name)
+                    break
+                app = repository.find(name)
+                container = containers.get(app.container_id or "") if app is not None else None
+                if app is None or container is None:
+                    break
+                try:
+                    await keep(app, container)
+                except EngineRefused as error:  # the rest is done all the same
+                    refused.append(error)
         if refused:
             raise refused[0]
-
-    def _idle(
-        self, schedule: RestartSchedule, containers: Containers
-    ) -> list[tuple[App, Container | None]]:
-        """Return the apps that are not busy, each with its container."""
-        apps = self._host.context.repository.existing()
-        schedule.begin({app.name for app in apps})
-        busy = {app.name for app in apps if self._runner.is_busy(app.name)}
-        self._busy |= busy
-        idle = [app for app in apps if app.name not in busy]
-        return [(app, containers.get(app.container_id or "")) for app in idle]
 
     def _is_due(self, schedule: RestartSchedule, app: App) -> bool:
         """Return whether to begin work now that waits for a program of an app.
@@ -159,56 +165,30 @@ class Keeper(ContainerObserver):
         """
         return schedule.is_due(app.name) and self._runner.has_own_place(app.name)
 
-    async def _attempt(
-        self,
-        schedule: RestartSchedule,
-        request: Request,
-    ) -> None:
+    async def _attempt(self, schedule: RestartSchedule, request: Request) -> None:
         """Begin an operation of an app in the background."""
         schedule.attempted(request.app)
         self._busy.add(request.app)
         with suppress(AppBusy):
             await self._runner.start(request, AGENT)
 
-    async def _start(self, containers: Containers) -> None:
-        """Start the apps that should run and are down."""
-        down = list[tuple[App, Container]]()
-        for app, container in self._idle(self._starts, containers):
-            if container is None:
-                continue
-            if container.state in UP_STATES:
-                await self._up(app)
-            elif container.state not in GONE_STATES and app.desired == "running":
-                down.append((app, container))
-        ids = {container.id for _, container in down}
-        self._stopped_at = {each: at for each, at in self._stopped_at.items() if each in ids}
-        if down:
-            await self._start_all(down)
-
-    async def _start_all(self, down: Collection[tuple[App, Container]]) -> None:
-        run = await self._host.context.engine.current_run()
-        refused = list[EngineRefused]()
-        for app, container in down:
-            if not _stays_down(app.down, run):
-                try:
-                    await self._start_or_leave(app, container, run)
-                except EngineRefused as error:  # the other apps are started all the same
-                    refused.append(error)
-        if refused:
-            raise refused[0]
-
-    async def _up(self, app: App) -> None:
-        self._starts.well(app.name)
-        if app.down is not None:
-            await self._note(requests.FoundUp(app.name))
-
     async def _note(self, request: Request) -> None:
         with suppress(AppError, EngineError):
             await self._runner.run(request, AGENT)
 
+    async def _start(self, app: App, container: Container) -> None:
+        """Start an app that should run and is down."""
+        if container.state in UP_STATES:
+            self._starts.well(app.name)
+            if app.down is not None:
+                await self._note(requests.FoundUp(app.name))
+        elif container.state not in GONE_STATES and app.desired == "running":
+            if self._run is None:
+                self._run = await self._host.context.engine.current_run()
+            if not _stays_down(app.down, self._run) and self._starts.is_due(app.name):
+                await self._start_or_leave(app, container, self._run)
+
     async def _start_or_leave(self, app: App, container: Container, run: EngineRun | None) -> None:
-        if not self._starts.is_due(app.name):
-            return
         # Where a start failed, the agent has stopped it itself.
         ago = await self._seconds_since_stop(container.id, run) if app.down is None else None
         if ago is not None and ago < ENGINE_GOES_ON_SECONDS:
@@ -232,43 +212,35 @@ class Keeper(ContainerObserver):
         self._stopped_at[container_id] = stopped_at
         return max(0.0, context.clock() - stopped_at)
 
-    async def _restart(self, containers: Containers) -> None:
-        """Restart the apps that the check in their record finds unhealthy."""
+    async def _restart(self, app: App, container: Container) -> None:
+        """Restart an app that the check in its record finds unhealthy."""
+        if app.health is None or app.desired != "running":
+            return
         findings, schedule = self._host.context.health.findings, self._restarts
-        for app, container in self._idle(schedule, containers):
-            if container is None or app.health is None or app.desired != "running":
-                continue
-            health = findings.shown(app, container).health
-            if health == "healthy":
-                schedule.well(app.name)
-            elif health == "unhealthy" and self._is_due(schedule, app):
-                reason = findings.of(container.id).reason
-                await self._attempt(schedule, requests.RestartUnhealthy(app.name, reason))
+        health = findings.shown(app, container).health
+        if health == "healthy":
+            schedule.well(app.name)
+        elif health == "unhealthy" and self._is_due(schedule, app):
+            reason = findings.of(container.id).reason
+            await self._attempt(schedule, requests.RestartUnhealthy(app.name, reason))
 
-    async def _set_autostart(self, containers: Containers) -> None:
-        """Let the engine start the apps by itself that should run, and no others."""
-        schedule = self._autostarts
-        for app, container in self._idle(schedule, containers):
-            if container is None:
-                continue
-            wanted = app.desired == "running"
-            if self._inspector.autostarting.get(container.id, wanted) == wanted:
-                schedule.well(app.name)
-            elif self._is_due(schedule, app):
-                repeated = schedule.is_repeated(app.name)
-                kind = requests.LetStart if wanted else requests.LeaveStopped
-                await self._attempt(schedule, kind(app.name, repeated))
+    async def _set_autostart(self, app: App, container: Container) -> None:
+        """Let the engine start an app by itself that should run, and no other."""
+        schedule, wanted = self._autostarts, app.desired == "running"
+        if self._inspector.autostarting.get(container.id, wanted) == wanted:
+            schedule.well(app.name)
+        elif self._is_due(schedule, app):
+            repeated = schedule.is_repeated(app.name)
+            kind = requests.LetStart if wanted else requests.LeaveStopped
+            await self._attempt(schedule, kind(app.name, repeated))
 
-    async def _set_passwords(self, containers: Containers) -> None:
-        """Set the passwords that wait: for an app to run, or since they were refused."""
-        schedule, self._seen_pending = self._passwords, self._pending()
-        for app, container in self._idle(schedule, containers):
-            is_running = container is not None and container.state == "running"
-            if not (app.password_pending and is_running):
-                schedule.well(app.name)
-            elif self._is_due(schedule, app):
-                # In the background: `chpasswd` is a program of the app, which may hang.
-                await self._attempt(schedule, requests.ApplyPassword(app.name))
+    async def _set_password(self, app: App, container: Container) -> None:
+        """Set a password that waits: for its app to run, or since it was refused."""
+        if not (app.password_pending and container.state == "running"):
+            self._passwords.well(app.name)
+        elif self._is_due(self._passwords, app):
+            # In the background: `chpasswd` is a program of the app, which may hang.
+            await self._attempt(self._passwords, requests.ApplyPassword(app.name))
 
 
 def _stays_down(down: Down | None, run: EngineRun | None) -> bool:

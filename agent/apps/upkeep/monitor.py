@@ -13,7 +13,7 @@ from agent.engine.errors import EngineError
 from agent.engine.models import Container, ContainerEvent
 from agent.model import App, HealthCheck
 
-# After these events, earlier findings say nothing about the container.
+# After these events, earlier findings do not count.
 NEW_BEGINNINGS = frozenset({"start", "die", "pause", "unpause"})
 
 

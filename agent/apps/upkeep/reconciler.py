@@ -52,7 +52,7 @@ class ContainerObserver:
 
 
 class JournalRecovery:
-    """Recovers the operations that broke off, side by side.
+    """Recovers the interrupted operations, side by side.
 
     One that takes long keeps neither the others nor the other apps waiting: it goes on by itself.
     ``on_end`` is called whenever a recovery has ended: it may have failed.

@@ -15,7 +15,7 @@ from runtime.pauses import Pauses
 FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 3.0
 EVENTS = "events"
-# An event may come before the engine's list shows its effect: an engine that is busy tells that a
+# An event may come before the engine's list shows its effect: a busy engine reports that a
 # container has ended, and lists it as running for seconds, until it has removed its network.
 LATER_LOOKS_SECONDS = (0.5, 2.0, 8.0)
 # A rebuild alone is some eight events, and each look lists all containers and volumes.
@@ -34,7 +34,7 @@ class ReadEvents:
 
     @property
     def since(self) -> float:
-        """The Unix time from which on events are to be read."""
+        """The Unix time from which on to read events."""
         return self._last - OVERLAP_SECONDS if self._latest else self._last
 
     def is_new(self, event: ContainerEvent) -> bool:
@@ -103,7 +103,7 @@ class EngineWatcher:
         await self._reconciler.journal.close()
 
     def operation_ended(self) -> None:
-        """Soon recover an operation that has just broken off, and look at its app again."""
+        """Soon recover an operation that was just interrupted, and look at its app again."""
         if self._reconciler.is_due():
             self._wake.set()
 

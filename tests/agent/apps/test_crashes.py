@@ -71,22 +71,12 @@ def test_three_ends_within_ten_minutes_are_a_loop() -> None:
     assert seen.crashes.message("shop") is None
 
 
-def test_ends_that_are_further_apart_are_none() -> None:
-    assert Seen(*(end(301.0 * number) for number in range(10))).told() is None
-
-
 def test_a_loop_is_over_after_ten_minutes_without_an_end() -> None:
     seen = Seen(end(0), end(14), end(500))
 
     assert (seen.told(1099) or "").startswith("ended by itself once in the last 10 minutes")
     assert seen.told(1101) is None
     seen.add(end(1102), end(1103))
-    assert seen.told() is None
-
-
-def test_what_happened_before_a_loop_was_over_does_not_count_again() -> None:
-    seen = Seen(end(0), end(1), end(2), end(700))
-
     assert seen.told() is None
 
 
@@ -102,36 +92,42 @@ def test_a_change_by_an_operator_begins_anew(action: str) -> None:
     assert (seen.told() or "").startswith("ended by itself 3 times")
 
 
+LOOP = (end(0), end(14), end(28))
+KILLED = (engine_event("kill", 1), end(2), engine_event("start", 3))
+
+
 @pytest.mark.parametrize(
-    "event",
+    "events",
     [
-        change("update", 30, outcome="failed"),
-        change("label", 30),
-        change("keys", 30),
-        change("restart", 30, by="agent", actor="agent"),
-        change("start", 30, by="agent", actor="agent"),
-        engine_event("start", 30),
-        engine_event("oom", 30),
+        [*LOOP, change("update", 30, outcome="failed")],
+        [*LOOP, change("label", 30)],
+        [*LOOP, change("keys", 30)],
+        [*LOOP, change("restart", 30, by="agent", actor="agent")],
+        [*LOOP, change("start", 30, by="agent", actor="agent")],
+        [*LOOP, engine_event("start", 30)],
+        [*LOOP, engine_event("oom", 30)],
+        [*KILLED, end(10), end(20), end(30)],
+        # The app has outlived the signal.
+        [engine_event("kill", 1), end(40), end(50), end(60)],
     ],
 )
-def test_whatever_else_happens_ends_no_loop(event: Event) -> None:
-    assert Seen(end(0), end(14), end(28), event).told() is not None
+def test_three_ends_by_itself_are_a_loop_whatever_else_happens(events: list[Event]) -> None:
+    assert Seen(*events).told() is not None
 
 
-def test_an_end_after_a_signal_is_none_by_itself() -> None:
-    killed = (engine_event("kill", 1), end(2), engine_event("start", 3))
-
-    assert Seen(*killed * 5).told() is None
-    assert Seen(*killed, end(10), end(20)).told() is None
-    assert Seen(*killed, end(10), end(20), end(30)).told() is not None
-
-
-def test_a_signal_that_an_app_outlives_hides_no_end() -> None:
-    assert Seen(engine_event("kill", 1), end(40), end(50), end(60)).told() is not None
-
-
-def test_a_stop_through_the_engine_begins_anew() -> None:
-    assert Seen(end(0), end(14), end(28), engine_event("stop", 29)).told() is None
+@pytest.mark.parametrize(
+    "events",
+    [
+        [end(301.0 * number) for number in range(10)],
+        [end(0), end(1), end(2), end(700)],
+        [*LOOP, engine_event("stop", 29)],
+        [*KILLED] * 5,
+        [*KILLED, end(10), end(20)],
+    ],
+    ids=["further apart", "loop is over", "stop", "ends by signals", "one end by a signal"],
+)
+def test_other_ends_are_no_loop(events: list[Event]) -> None:
+    assert Seen(*events).told() is None
 
 
 def test_a_clock_that_is_set_back_leaves_no_loop_behind() -> None:
