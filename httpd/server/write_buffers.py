@@ -9,7 +9,7 @@ from aiohttp import web
 
 from httpd.server.handshakes import RAW_TRANSPORT
 
-# What the kernel may hold of a response. It doubles this.
+# What the kernel may hold of a response, if its pieces are not larger. It doubles this.
 SEND_BUFFER_BYTES = 64 * 1024
 
 
@@ -38,7 +38,8 @@ def bounded_buffers(request: web.Request, *, high: int) -> Iterator[None]:
     """While the context is open, bound what waits to be sent: here to ``high`` bytes, and below."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        kernel_bytes = max(SEND_BUFFER_BYTES, high)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, kernel_bytes)
     with relaxed_write_buffers(request, high=high):
         yield
 

@@ -77,9 +77,9 @@ class Answers:
         compressed = None if coding is None else await self._compressed(reader, body, coding)
         if coding is None or compressed is None:
             self.readers.attach(reader, body)
-            return await self._send(request, body, sent | {"ETag": entity_tag(body.digest)})
+            return await self._send(request, reader, body, sent | {"ETag": entity_tag(body.digest)})
         self.readers.attach(reader, compressed)
-        return await self._send(request, compressed, sent | {"Content-Encoding": coding})
+        return await self._send(request, reader, compressed, sent | {"Content-Encoding": coding})
 
     async def _compressed(
         self, reader: Reader, body: LargeBody, coding: str
@@ -99,7 +99,7 @@ class Answers:
         """Answer 200 with JSON that is for this reader alone."""
         body = WholeBody(content)
         self.readers.attach(reader, body)
-        return await self._send(request, body, {**JSON_HEADERS, **headers})
+        return await self._send(request, reader, body, {**JSON_HEADERS, **headers})
 
     async def confirm(
         self, request: web.Request, make: Callable[[], Awaitable[bytes]]
@@ -117,35 +117,37 @@ class Answers:
                 end.cancel()
 
     async def _send(
-        self, request: web.Request, body: LargeBody, headers: Mapping[str, str]
+        self, request: web.Request, reader: Reader, body: LargeBody, headers: Mapping[str, str]
     ) -> web.StreamResponse:
         if body.size <= MAX_UNSTREAMED_BYTES:
             return web.Response(body=b"".join(body.pieces()), headers=headers)
+        self.readers.widen(reader)
         with cut_off_with_its_key(request):
-            return await self._stream(request, body, headers)
+            return await self._stream(request, body, headers, reader.piece_bytes)
 
     async def _stream(
-        self, request: web.Request, body: LargeBody, headers: Mapping[str, str]
+        self,
+        request: web.Request,
+        body: LargeBody,
+        headers: Mapping[str, str],
+        piece_bytes: int = PIECE_BYTES,
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers=headers)
         response.content_length = body.size
         if request.method == "HEAD":
             await response.prepare(request)
             return response
-        with bounded_buffers(request, high=PIECE_BYTES):
+        pieces = body.pieces(piece_bytes)
+        with bounded_buffers(request, high=piece_bytes):
             await response.prepare(request)
-            await self._send_pieces(response, body)
+            while True:
+                async with self._slices.turn():
+                    piece = next(pieces, None)
+                if piece is None:
+                    break
+                await response.write(piece)
             await response.write_eof()
         return response
-
-    async def _send_pieces(self, response: web.StreamResponse, body: LargeBody) -> None:
-        pieces = body.pieces()
-        while True:
-            async with self._slices.turn():
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            await response.write(piece)
 
 
 def _abort(request: web.Request) -> Callable[[], None]:

@@ -193,7 +193,7 @@ class Applied:
                 continue
             self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
             if own:
-                entry.update_time(last_update)
+                self._directory.update_time(entry, last_update)
             else:
                 self._mark_heard(entry, last_update)
 
@@ -210,7 +210,7 @@ class Applied:
             if entry.is_touched:
                 continue
             if now - age > entry.heard + SAME_SECONDS:
-                entry.update_time(last_update)
+                self._directory.update_time(entry, last_update)
                 self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
                 times.append((entry, now - age))
         for entry in self._directory.heard_before(times, self._stage_of_now()):

@@ -243,12 +243,6 @@ class KnownNode(BlockItem):
         """Whether the node was marked as stale, however long ago."""
         return self.stage != FRESH
 
-    def update_time(self, last_update: int) -> None:
-        """Set the Unix time of the last heartbeat, which lists show."""
-        self.last_update = last_update
-        if self.block is not None and self.block.runs:
-            self.block.drop(LIST_FORM)
-
     def labels_start(self) -> int:
         """Return where in `head` the array of labels begins."""
         return labels_start(self.hostname)
@@ -354,6 +348,7 @@ class Directory:
 
     def __init__(self, *, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self.max_kept_bytes = max_kept_bytes
+        self.version = 0  # another one after each change that lists show, but for addresses
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self.kept_bytes = 0  # what blocks keep for the next list
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
@@ -394,6 +389,7 @@ class Directory:
             self.sorted.put(entry)
             return None
         before = known.head
+        self.version += 1
         self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
         known.is_moved = False
@@ -406,6 +402,7 @@ class Directory:
     def _add(self, entry: KnownNode) -> None:
         """Add a host that was heard of later than all others, but for the sorted list."""
         entry.name_digest = name_digest(entry.hostname)
+        self.version += 1
         self.entries[entry.hostname] = entry
         self._fresh.add(entry)
         self._count_apps_down(entry, is_down=entry.has_apps_down())
@@ -415,9 +412,8 @@ class Directory:
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
-        entry.heard, entry.last_update = heard, last_update
-        if entry.block is not None and entry.block.runs:
-            entry.block.drop(LIST_FORM)
+        entry.heard = heard
+        self.update_time(entry, last_update)
         if entry.stage == FRESH:
             self._fresh.move_to_end(entry)
             return False
@@ -425,6 +421,13 @@ class Directory:
         entry.stage = FRESH
         self._fresh.add(entry)
         return True
+
+    def update_time(self, entry: KnownNode, last_update: int) -> None:
+        """Set the Unix time of a host's last heartbeat, which lists show."""
+        entry.last_update = last_update
+        self.version += 1
+        if entry.block is not None and entry.block.runs:
+            entry.block.drop(LIST_FORM)
 
     def heard_before(
         self, times: Sequence[tuple[KnownNode, float]], stage_of: Callable[[float], int]
@@ -464,6 +467,7 @@ class Directory:
         """Forget a host; return its entry, or None if it is unknown."""
         entry = self.entries.pop(hostname, None)
         if entry is not None:
+            self.version += 1
             self.replaced_bytes += len(entry.head)
             self._stages[entry.stage].remove(entry)
             self.sorted.remove(hostname)

@@ -2,8 +2,9 @@
 
 import math
 from array import array
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from hashlib import sha256
+from itertools import chain
 from operator import add
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from registry.nodes.directory import LIST_FORM, Directory, KnownNode, node_tail
 from registry.nodes.nodes import Nodes
 from registry.nodes.search import Filters, TextSearch, prepare
 from registry.responses.blocks import DIGEST_BYTES, Block
-from registry.responses.encoding import Pinned, array_parts, in_pieces
+from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
 from registry.responses.slices import TimeSlices
 from runtime.share import SingleFlight
 
@@ -28,7 +29,8 @@ MAX_EXAMINED = 20_000
 # To look for values in this many bytes, to digest them or to join them, takes half a millisecond.
 MAX_BYTES_AT_ONCE = 256 * 1024
 KEPT_NODE_BYTES = 8 + DIGEST_BYTES
-HEADS_FORM = "heads"
+HEADS_FORM, PASSING_FORM = "heads", "passing"
+KEPT_FILTER_BYTES = 256
 
 
 class NodeFilter(NamedTuple):
@@ -66,6 +68,7 @@ class Listing:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._replaced_bytes = directory.replaced_bytes
+        self._version = directory.version
         self._chunks: list[_Chunk] = []
         self._heads_hash, self._tails_hash = sha256(), sha256()
         self._held = 0
@@ -79,9 +82,14 @@ class Listing:
         both = self._heads_hash.digest() + self._tails_hash.digest()
         return sha256(both).digest()[:DIGEST_BYTES]
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the JSON array in pieces."""
-        return in_pieces(array_parts(chunk.parts() for chunk in self._chunks))
+        return in_pieces(array_parts(chunk.parts() for chunk in self._chunks), size)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing that it shows has changed since it was begun, but for addresses."""
+        return self._version == self._directory.version
 
     def held_bytes(self) -> int:
         """Return how much memory it takes: references and numbers."""
@@ -196,6 +204,18 @@ class _Heads(_Kept):
         self.keep_bytes(KEPT_NODE_BYTES * len(self.values), block, directory)
 
 
+class _Passing(_Kept):
+    """Whether all nodes of a block pass the filters of the last list, or none does."""
+
+    __slots__ = ("do_pass", "filters")
+    form = PASSING_FORM
+
+    def __init__(self, filters: Filters, *, do_pass: bool) -> None:
+        super().__init__()
+        self.filters = filters
+        self.do_pass = do_pass
+
+
 class _Chunk(_Kept):
     """Some neighbours, with their `last_update`, and with their addresses if these are shown.
 
@@ -239,12 +259,13 @@ class _Chunk(_Kept):
             return self._encoded
         heads, last_updates = self.heads.values, self.last_updates
         if self.addresses:
-            tails = map(node_tail, last_updates, self.addresses)
-            return [heads[0], *tails] if len(heads) == 1 else [b",".join(map(add, heads, tails))]
+            shown = map(node_tail, last_updates, self.addresses)
+            return [heads[0], *shown] if len(heads) == 1 else [b",".join(map(add, heads, shown))]
         if len(heads) == 1:
             return [heads[0], b"%d}" % last_updates[0]]
-        pairs = zip(heads, last_updates, strict=True)
-        return [b",".join([b"%b%d}" % pair for pair in pairs])]
+        tails = [b"%d}," % last_update for last_update in last_updates]
+        tails[-1] = tails[-1][:-1]
+        return [b"".join(chain.from_iterable(zip(heads, tails, strict=True)))]
 
 
 def _search(selection: NodeFilter) -> TextSearch | None:
@@ -259,16 +280,47 @@ def _passing(
     choose, apps_down = filters.chooser(now), selection.apps_down
     max_bytes = MAX_BYTES_AT_ONCE // max(len(filters), 1)
     after = selection.after
+    is_plain, is_all = search is None and apps_down is None, not filters
     while entries := directory.sorted.following(after):
         after = entries[-1].hostname
+        block = entries[0].block
+        is_whole = is_plain and block is not None and len(block.items) == len(entries)
+        known: bool | None = None
+        if block is not None and is_whole:
+            known = is_all or _known_to_pass(filters, block)
+        if known is False:
+            yield None
+            continue
+        if known and block is not None and LIST_FORM in block.runs:
+            yield entries  # they are encoded already
+            continue
         found = entries if search is None else [*(yield from search.found(entries))]
         if apps_down is not None:
             found = [entry for entry in found if entry.apps_down is apps_down]
-        for some in _groups(found, max_bytes):
-            yield choose(some)
+        groups = _groups(found, max_bytes)
+        for some in groups:
+            passing = some if known else choose(some)
+            if known is None and block is not None and is_whole and len(groups) == 1:
+                _note_passing(filters, block, passing, directory)
+            yield passing
 
 
-def _groups(entries: list[KnownNode], max_bytes: int) -> Iterable[list[KnownNode]]:
+def _known_to_pass(filters: Filters, block: Block[KnownNode]) -> bool | None:
+    """Return whether all nodes of a block pass, or none; None if that is not known."""
+    known: _Passing | None = block.runs.get(PASSING_FORM)
+    return known.do_pass if known is not None and known.filters == filters else None
+
+
+def _note_passing(
+    filters: Filters, block: Block[KnownNode], passing: list[KnownNode], directory: Directory
+) -> None:
+    """Let a block keep that all of its nodes pass, or none, for the next list with the filters."""
+    if filters.is_lasting and len(passing) in (0, len(block.items)):
+        block.drop(PASSING_FORM)
+        _Passing(filters, do_pass=bool(passing)).keep_bytes(KEPT_FILTER_BYTES, block, directory)
+
+
+def _groups(entries: list[KnownNode], max_bytes: int) -> Sequence[list[KnownNode]]:
     """Return neighbours in groups of at most so many bytes, or of one that is larger."""
     sizes = [len(entry.head) for entry in entries]
     if sum(sizes) <= max_bytes:
@@ -304,6 +356,8 @@ class NodeQueries:
         self._slices = slices
         _, self._monotonic, self._steady = context.clocks
         self._searching_until = math.inf
+        # For the next one who asks for the same.
+        self._last: tuple[NodeFilter, Listing] | None = None
         self._listings = SingleFlight[NodeFilter, Listing]()
 
     def seconds_since(self, entry: KnownNode) -> float:
@@ -326,7 +380,13 @@ class NodeQueries:
 
     async def update_ages(self) -> None:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
+        self._drop_outdated()
         await self._slices.run(iter(self._nodes.update_some_ages, False))
+
+    def _drop_outdated(self) -> None:
+        """Drop the last list once a node has changed: it holds nodes that were replaced."""
+        if self._last is not None and not self._last[1].is_current:
+            self._last = None
 
     async def prepare_read(self) -> None:
         """Mark stale nodes, and forget the expired ones, before a read.
@@ -360,6 +420,11 @@ class NodeQueries:
         return await self._listings.get(selection, lambda: self._read(selection))
 
     async def _read(self, selection: NodeFilter) -> Listing:
+        self._drop_outdated()
+        if self._last is not None and self._last[0] == selection:
+            return self._last[1]
         listing = Listing(self._directory)
         await self._slices.run(listing.read(selection, self._monotonic()))
+        is_lasting = selection.filters.is_lasting and not selection.address
+        self._last = (selection, listing) if is_lasting and listing.is_current else None
         return listing

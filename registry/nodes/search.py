@@ -37,6 +37,11 @@ class Filters:
         own = len(self.labels) + len(self.prefixes) + len(self.kv)
         return own + sum(each is not None for each in (self.max_age, self.stages))
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a node passes until its labels or kv change."""
+        return self.max_age is None and self.stages is None
+
     def chooser(self, now: float) -> Callable[[list[KnownNode]], list[KnownNode]]:
         """Return a function that returns those nodes of a list that pass at the monotonic time.
 

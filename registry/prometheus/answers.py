@@ -19,7 +19,7 @@ from registry.responses.blocks import (
     RunEncoder,
     SortedBlocks,
 )
-from registry.responses.encoding import NOTHING_PINNED, Pinned, array_parts, in_pieces
+from registry.responses.encoding import NOTHING_PINNED, PIECE_BYTES, Pinned, array_parts, in_pieces
 from registry.responses.slices import Steps
 
 TargetFormat = Literal["flat", "nested"]
@@ -51,9 +51,9 @@ class TargetList:
         """Return a digest of the digests of all values."""
         return self._hash.digest()[:DIGEST_BYTES]
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the JSON array in pieces."""
-        return in_pieces(array_parts(run.parts for run in self._runs))
+        return in_pieces(array_parts(run.parts for run in self._runs), size)
 
     def held_bytes(self) -> int:
         """Return how much memory its references to encoded blocks take."""
@@ -218,9 +218,9 @@ class ServiceList:
         """Return what identifies the content."""
         return self._hash.digest()
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the JSON array in pieces."""
-        return in_pieces(array_parts([chunk] for chunk in self._chunks))
+        return in_pieces(array_parts([chunk] for chunk in self._chunks), size)
 
     def held_bytes(self) -> int:
         """Return its size."""

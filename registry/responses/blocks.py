@@ -114,9 +114,9 @@ class SortedBlocks(Generic[T]):
         """
         at = self._block_of(key)
         for block in self._blocks[at : at + 2]:
-            found = block.items[bisect_right(block.items, key, key=self._key) :]
-            if found:
-                return found
+            items = block.items
+            if self._key(items[-1]) > key:
+                return items[bisect_right(items, key, key=self._key) :]
         return []
 
     def fill(self, ordered: Sequence[T]) -> None:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import zstandard
 
-from registry.responses.encoding import NOTHING_PINNED, LargeBody, Pinned, in_pieces
+from registry.responses.encoding import NOTHING_PINNED, PIECE_BYTES, LargeBody, Pinned, in_pieces
 
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
@@ -74,9 +74,9 @@ class CompressedResponse:
         finally:
             self._waiting -= 1
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the content in pieces."""
-        return in_pieces(self._parts)
+        return in_pieces(self._parts, size)
 
     def held_bytes(self) -> int:
         """Return its size."""

@@ -34,8 +34,8 @@ class LargeBody(Protocol):
     def size(self) -> int:
         """Return the length in bytes."""
 
-    def pieces(self) -> Iterator[bytes]:
-        """Return the content in pieces, each made when it is asked for."""
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
+        """Return the content in pieces of a size, each made when it is asked for."""
 
     def held_bytes(self) -> int:
         """Return how much memory is held for the readers of this body alone."""
@@ -52,9 +52,9 @@ class WholeBody:
         self.digest = b""
         self.size = len(content)
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the content in pieces."""
-        return in_pieces([self._content])
+        return in_pieces([self._content], size)
 
     def held_bytes(self) -> int:
         """Return its size."""
@@ -75,20 +75,24 @@ def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
     yield b"]" if separator == b"," else b"[]"
 
 
-def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of PIECE_BYTES. A large part is not copied whole.
+def in_pieces(parts: Iterable[bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of a size. A large part is not copied whole.
 
     The pieces do not depend on the parts. So a compressed body does not, either.
     """
-    piece = bytearray()
+    piece: list[bytes | memoryview] = []
+    room = size
     for part in parts:
+        if len(part) < room:
+            piece.append(part)
+            room -= len(part)
+            continue
         rest = memoryview(part)
-        while rest:
-            room = PIECE_BYTES - len(piece)
-            piece += rest[:room]
-            rest = rest[room:]
-            if len(piece) == PIECE_BYTES:
-                yield bytes(piece)
-                piece.clear()
+        while len(rest) >= room:
+            yield b"".join([*piece, rest[:room]])
+            piece, rest, room = [], rest[room:], size
+        if rest:
+            piece.append(rest)
+            room -= len(rest)
     if piece:
-        yield bytes(piece)
+        yield b"".join(piece)
