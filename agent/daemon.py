@@ -51,8 +51,7 @@ from agent.state.lock import Deregistration, state_lock
 from config import VERSION
 from config.address import listen_address
 from config.agent import NodeSettings
-from config.changes import log_pending_restarts
-from config.lines import lines_in_mistakes
+from config.load import lines_in_mistakes, log_pending_restarts
 from httpd.app import NO_PROXIES, access_routes, build_app
 from httpd.auth import Keyring
 from httpd.clients import TrustedProxies
@@ -104,7 +103,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         for unsafe in configuration.unsafe_settings():
             log.warning("unsafe setting", reason=unsafe)
         metrics, instance = new_metrics(), uuid4().hex
-        await stack.enter_async_context(measuring_loop(metrics))
+        await stack.enter_async_context(measuring_loop(metrics, log))
         stack.enter_context(state_lock(configuration.state_directory, instance=instance))
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
@@ -184,7 +183,7 @@ async def _apps(agent: _Agent) -> AsyncIterator[Apps]:
 
     store = AgentDatabase(configuration.database)
     async with (
-        measuring_agent_disks(metrics, configuration, sampler),
+        measuring_agent_disks(metrics, configuration, sampler, agent.log),
         open_apps(
             store=store,
             engine=agent.engine,

@@ -12,8 +12,7 @@ from agent.state.database import StoreTooNew, StoreUnusable
 from agent.state.files import StateError
 from config import logs
 from config.command_line import CommandLine
-from config.lines import lines_in_mistakes
-from config.load import ConfigError
+from config.load import ConfigError, lines_in_mistakes
 from httpd.process import exit_without_threads, open_closed_streams, run_to_end
 from httpd.server.listener import ListenError
 

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge
+from structlog.typing import FilteringBoundLogger
 
 from agent.apps.metrics.sampler import AppSampler
 from agent.reporting.certificates import CertificateMonitor
@@ -14,7 +15,10 @@ from httpd.metrics import CertificateMetrics
 
 
 def measuring_agent_disks(
-    metrics: CollectorRegistry, configuration: AgentConfiguration, sampler: AppSampler
+    metrics: CollectorRegistry,
+    configuration: AgentConfiguration,
+    sampler: AppSampler,
+    log: FilteringBoundLogger,
 ) -> AbstractAsyncContextManager[None]:
     """Return the context in which the disks are measured that apps and agent fill."""
 
@@ -22,7 +26,7 @@ def measuring_agent_disks(
         host = sampler.figures.host  # None until the engine has reported it
         return [configuration.state_directory, *([Path(host.data_root)] if host else [])]
 
-    return measuring_disks(metrics, folders)
+    return measuring_disks(metrics, folders, log)
 
 
 def show_engine(metrics: CollectorRegistry, problem: Callable[[], str | None]) -> None:

@@ -24,11 +24,11 @@ from clients.message import Heartbeat, HostnameInvalid, label_error, normalise_h
 from config import VERSION
 from config.address import DEFAULT_PORTS, listen_address
 from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupParts
-from config.changes import changed_settings
 from config.load import (
     ConfigError,
     InvalidSetting,
     Loaded,
+    changed_settings,
     load_sound,
     mistakes_of,
     raise_invalid,

@@ -59,7 +59,7 @@ def answered(request: web.Request, status: int, reason: str | None = None) -> An
 
 
 class AccessLog:
-    """Logs requests: the caller, its address, the path and the status of the answer.
+    """Counts and logs requests: the caller, its address, the path and the status of the answer.
 
     Reads are debug lines, and so are requests that their handlers marked with ``QUIET``, unless
     they fail. A 503 of /healthz is a debug line, too. At most ten lines a second are written for
@@ -67,16 +67,22 @@ class AccessLog:
     """
 
     def __init__(
-        self, log: FilteringBoundLogger, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        log: FilteringBoundLogger,
+        metrics: RequestMetrics,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log.bind()  # a lazy logger would look itself up for each line
+        self.count = metrics.observe
         self._monotonic = monotonic
         self.is_verbose = log.is_enabled_for(logging.DEBUG)
         self._windows: dict[int, LineLimit] = {}
 
-    def write(self, answered: Answered, seconds: float) -> None:
-        """Write the line of a request that was answered after this many seconds."""
+    def record(self, answered: Answered, seconds: float) -> None:
+        """Count a request that was answered after this many seconds, and write its line."""
         status = answered.status
+        self.count(answered.route, answered.method, status, seconds)
         polled = answered.route == HEALTH and status == HTTPStatus.SERVICE_UNAVAILABLE
         quiet = polled or (answered.quiet and status < HTTPStatus.BAD_REQUEST)
         if quiet and not self.is_verbose:
@@ -127,17 +133,3 @@ class LineLimit:
         """Return how many were not written since the last call."""
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed
-
-
-class RequestRecorder:
-    """Counts answered requests and writes them to the access log."""
-
-    def __init__(self, *, metrics: RequestMetrics, access_log: AccessLog) -> None:
-        self.count = metrics.observe
-        self.writes_quiet_requests = access_log.is_verbose
-        self._access_log = access_log
-
-    def record(self, answered: Answered, seconds: float) -> None:
-        """Count a request that took so long to answer, and write it to the access log."""
-        self.count(answered.route, answered.method, answered.status, seconds)
-        self._access_log.write(answered, seconds)

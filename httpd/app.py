@@ -1,18 +1,19 @@
 """The application: a daemon's routes behind the middleware."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 import yaml
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config import VERSION
-from httpd.access_log import HEALTH, AccessLog, RequestRecorder
+from httpd.access_log import HEALTH, AccessLog
 from httpd.auth import KEYRING, METRICS, Keyring, caller, permits_by_method
 from httpd.bodies import (
     DEFAULT_MAX_BODY_BYTES,
@@ -24,11 +25,13 @@ from httpd.bodies import (
 )
 from httpd.clients import TrustedProxies
 from httpd.errors import ErrorTable
-from httpd.metrics import MetricsHandler, RequestMetrics
+from httpd.metrics import RequestMetrics, metrics_handler
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
 from httpd.pages import Pages
 
 SWAGGER = "/swagger.json"
+# Ten times as quick, where PyYAML was built with libyaml.
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEFAULT_BODY_LIMITS = BodyLimits()
 NO_PROXIES = TrustedProxies()
 
@@ -70,13 +73,13 @@ def build_app(
         daemon=daemon,
         access=Access(keyring, permits, open_paths, proxies),
         errors=ErrorTable(status_by_error, log=log),
-        recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
+        access_log=AccessLog(log, request_metrics),
         body_limits=body_limits,
     )
     common_routes = [
-        web.get(HEALTH, HealthHandler(unavailable_reason, health).get),
-        web.get(METRICS, MetricsHandler(metrics).get),
-        web.get(SWAGGER, SwaggerHandler(swagger).get),
+        web.get(HEALTH, health_handler(unavailable_reason, health)),
+        web.get(METRICS, metrics_handler(metrics)),
+        web.get(SWAGGER, swagger_handler(swagger)),
     ]
     app = web.Application(middlewares=[middleware.__call__], client_max_size=DEFAULT_MAX_BODY_BYTES)
     app.add_routes([*routes, *common_routes, *page_routes])
@@ -106,45 +109,35 @@ def access_routes(daemon: str, **facts: object) -> list[web.RouteDef]:
     return [web.get("/access", access)]
 
 
-class HealthHandler:
-    """GET /healthz: whether the daemon can do its work."""
+def health_handler(
+    unavailable_reason: Callable[[], str | None], health: Callable[[], Mapping[str, str]]
+) -> Handler:
+    """Return the handler of /healthz, which says whether the daemon can do its work."""
 
-    def __init__(
-        self,
-        unavailable_reason: Callable[[], str | None],
-        health: Callable[[], Mapping[str, str]],
-    ) -> None:
-        self._unavailable_reason = unavailable_reason
-        self._health = health
-
-    async def get(self, _request: web.Request) -> web.Response:
+    async def get(_request: web.Request) -> web.Response:
         """Answer 200, or 503 with the reason."""
-        unavailable_reason = self._unavailable_reason()
-        if unavailable_reason is None:
-            return json_response(self._health())
-        return message_response(
-            unavailable_reason, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"}
-        )
+        reason = unavailable_reason()
+        if reason is None:
+            return json_response(health())
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        return message_response(reason, status=status, headers={"Retry-After": "5"})
+
+    return get
 
 
-# Ten times as quick, where PyYAML was built with libyaml.
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+def swagger_handler(document: str) -> Handler:
+    """Return the handler of the Swagger document, which it serves as JSON."""
 
-
-class SwaggerHandler:
-    """Serves the daemon's swagger.yml as JSON."""
-
-    def __init__(self, document: str) -> None:
-        self._document = document
-
-    async def get(self, _request: web.Request) -> web.Response:
-        """Answer with the document."""
-        return encoded_json_response(self._body)
-
-    @cached_property
-    def _body(self) -> bytes:
+    @cache
+    def encoded() -> bytes:
         # Made at the first request, which is rare: at the start it would take milliseconds.
-        content: dict[str, Any] = Loader(self._document).get_single_data()
+        content: dict[str, Any] = Loader(document).get_single_data()
         # `version` there is that of the interface.
         content["info"]["x-rollcall-version"] = VERSION
         return msgspec.json.encode(content)
+
+    async def get(_request: web.Request) -> web.Response:
+        """Answer with the document."""
+        return encoded_json_response(encoded())
+
+    return get

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -12,6 +12,9 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
+
+from runtime.periodic import PeriodicTask
 
 INTERVAL_SECONDS = 15.0
 MAX_AGE_SECONDS = 60.0
@@ -94,29 +97,21 @@ class DiskMetrics(Collector):
                 yield folder, disk.figures
 
 
-@asynccontextmanager
-async def measuring_disks(
+def measuring_disks(
     metrics: CollectorRegistry,
     folders: Callable[[], Iterable[Path]],
+    log: FilteringBoundLogger,
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[None]:
-    """Sample the disks of folders while the context is open, every 15 seconds."""
+) -> PeriodicTask:
+    """Return what samples the disks of folders while it is open, every 15 seconds."""
     disks = DiskMetrics(folders)
     metrics.register(disks)
-    task = asyncio.create_task(_measure(disks, sleep), name="disks")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
-
-async def _measure(disks: DiskMetrics, sleep: Callable[[float], Awaitable[None]]) -> None:
-    while True:
+    async def sample() -> None:
         disks.sample()
-        await sleep(INTERVAL_SECONDS)
+
+    return PeriodicTask(interval=INTERVAL_SECONDS, action=sample, log=log, sleep=sleep)
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:

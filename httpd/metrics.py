@@ -1,12 +1,12 @@
 """Metrics of requests, connections and the process, and GET /metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -19,8 +19,14 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
+
+from runtime.periodic import PeriodicTask
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+Expiries = Mapping[Path, float]
+DELAY_INTERVAL_SECONDS = 0.5
+DELAY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 
@@ -94,23 +100,19 @@ class RequestMetrics:
         return durations
 
 
-class MetricsHandler:
-    """GET /metrics, in the format that the scraper asks for."""
+def metrics_handler(metrics: CollectorRegistry) -> Handler:
+    """Return the handler of GET /metrics, in the format that the scraper asks for."""
+    turns = asyncio.Lock()
 
-    def __init__(self, metrics: CollectorRegistry) -> None:
-        self._metrics = metrics
-        self._turns = asyncio.Lock()
-
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(request: web.Request) -> web.Response:
         """Answer with every metric. The loop serves others between two scrapers."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        async with self._turns:
-            body = encode(self._metrics)
+        async with turns:
+            body = encode(metrics)
             await asyncio.sleep(0)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-
-Expiries = Mapping[Path, float]
+    return get
 
 
 class CertificateMetrics(Collector):
@@ -136,33 +138,24 @@ class CertificateMetrics(Collector):
         yield family
 
 
-DELAY_INTERVAL_SECONDS = 0.5
-DELAY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-@asynccontextmanager
-async def measuring_loop(
-    metrics: CollectorRegistry, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> AsyncIterator[None]:
-    """Measure while the context is open how much too late the loop wakes a sleeper."""
+def measuring_loop(
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> PeriodicTask:
+    """Return what measures, while it is open, how much too late the loop wakes a sleeper."""
     delays = Histogram(
         "rollcall_loop_delay_seconds",
         "How late the event loop does what is due, twice a second.",
         buckets=DELAY_BUCKETS,
         registry=metrics,
     )
-    task = asyncio.create_task(_measure_delays(delays, sleep), name="delay of the loop")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _measure_delays(delays: Histogram, sleep: Callable[[float], Awaitable[None]]) -> None:
     time = asyncio.get_running_loop().time
-    while True:
+
+    async def measure() -> None:
         due = time() + DELAY_INTERVAL_SECONDS
         await sleep(DELAY_INTERVAL_SECONDS)
         delays.observe(max(0.0, time() - due))
+
+    return PeriodicTask(interval=0, action=measure, log=log)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from httpd.access_log import RequestRecorder, answered
+from httpd.access_log import AccessLog, answered
 from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
 from httpd.bodies import (
     BODY,
@@ -60,13 +60,13 @@ class Middleware:
         daemon: str,
         access: Access,
         errors: ErrorTable,
-        recorder: RequestRecorder,
+        access_log: AccessLog,
         body_limits: BodyLimits,
     ) -> None:
         self.daemon = daemon
         self.keyring, self._permits, self._open_paths, self.proxies = access
         self.errors = errors
-        self.recorder = recorder
+        self.access_log = access_log
         self._body_limits = body_limits
 
     @web.middleware
@@ -88,7 +88,7 @@ class Middleware:
         except Exception as error:
             reason, response = self._error_response(request, error)
         seconds = time.perf_counter() - started
-        self.recorder.record(answered(request, response.status, reason), seconds)
+        self.access_log.record(answered(request, response.status, reason), seconds)
         return response
 
     async def identify(self, _request: web.Request, response: web.StreamResponse) -> None:

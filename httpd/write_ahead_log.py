@@ -6,12 +6,14 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge
 from structlog.typing import FilteringBoundLogger
+
+from runtime.periodic import PeriodicTask
 
 MIB = 1024 * 1024
 # SQLite writes the log back at 4 MiB, and begins it anew. A large transaction makes it longer.
@@ -218,32 +220,23 @@ class LogWatch:
             )
 
 
-@asynccontextmanager
-async def watching_log(
+def watching_log(
     metrics: CollectorRegistry,
     database: Path,
     log: FilteringBoundLogger,
     *,
     shorten: Callable[[], Awaitable[None]] | None = None,
-) -> AsyncIterator[None]:
-    """Watch the log of a database while the context is open.
+) -> PeriodicTask:
+    """Return what watches the log of a database while it is open.
 
     ``shorten`` writes a long log back, where the daemon may not commit for long.
     """
     watch = LogWatch(metrics, database, log)
 
-    async def look_again() -> None:
-        while True:
-            if shorten is not None:
-                await shorten()
-            with suppress(OSError):  # the disk does not answer, which has a metric of its own
-                await asyncio.to_thread(watch.look)
-            await asyncio.sleep(WATCH_SECONDS)
+    async def look() -> None:
+        if shorten is not None:
+            await shorten()
+        with suppress(OSError):  # the disk does not answer, which has a metric of its own
+            await asyncio.to_thread(watch.look)
 
-    task = asyncio.create_task(look_again(), name="database log")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    return PeriodicTask(interval=WATCH_SECONDS, action=look, log=log)

@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
-from config.changes import changed_settings, log_pending_restarts
-from config.lines import lines_in_mistakes
+from config.load import changed_settings, lines_in_mistakes, log_pending_restarts
 from config.registry import RegistrySettings
 from httpd.auth import Caller, Keyring
 from httpd.disks import measuring_disks
@@ -87,9 +86,11 @@ async def run(
     store = backend or configuration.store()
     _report(configuration, tls, metrics, log)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(measuring_loop(metrics))
+        await stack.enter_async_context(measuring_loop(metrics, log))
         if (database := store.database) is not None:
-            await stack.enter_async_context(measuring_disks(metrics, lambda: [database.parent]))
+            await stack.enter_async_context(
+                measuring_disks(metrics, lambda: [database.parent], log)
+            )
             await stack.enter_async_context(watching_log(metrics, database, log))
         registry = _open(stack, store, configuration, metrics, log)
         app = build_application(registry, settings, keyring, request_metrics)

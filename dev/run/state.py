@@ -13,8 +13,7 @@ import yaml
 from agent.reporting.facts import system_hostname
 from clients.message import HostnameInvalid, normalise_hostname
 from config.agent import AgentSettings
-from config.lines import lines_in_mistakes
-from config.load import load
+from config.load import lines_in_mistakes, load
 from config.registry import RegistrySettings
 from config.server import ServerSettings
 from dev.processes import user_name

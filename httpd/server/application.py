@@ -9,7 +9,7 @@ from aiohttp import web
 
 from httpd.access_log import UNMATCHED
 from httpd.auth import KEY_SHOWN
-from httpd.bodies import GATHERED_BODY, DeferredContinue, message_response
+from httpd.bodies import GATHERED_BODY, deferring_continue, message_response
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE, identity_headers
 from httpd.server.connection import READ_BUFFER_BYTES, HttpConnection
@@ -33,7 +33,7 @@ class ApplicationServer:
         await self._runner.setup()
         ordinary = self._runner.server
         assert ordinary is not None
-        self._answer = DeferredContinue(ordinary.request_handler)
+        self._answer = deferring_continue(ordinary.request_handler)
         self._server = web.Server(self._handle, request_factory=ordinary.request_factory)
 
     def handler(self) -> web.RequestHandler:

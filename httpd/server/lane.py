@@ -116,7 +116,7 @@ class Lane:
         self.proxies = middleware.proxies
         self._keyring = middleware.keyring
         self._keyring_version = middleware.keyring.version
-        self._recorder = middleware.recorder
+        self._access_log = middleware.access_log
         self._endpoint = endpoint
         self._route = endpoint.path
         self._prefix = endpoint.path.rpartition("{")[0]
@@ -181,8 +181,8 @@ class Lane:
         self, accepted: Accepted, peer: Peer, seconds: float, problem: Problem | None = None
     ) -> None:
         """Count an answered request, and write it to the access log if it belongs there."""
-        if problem is None and not self._recorder.writes_quiet_requests:
-            self._recorder.count(self._route, "POST", OK, seconds)
+        if problem is None and not self._access_log.is_verbose:
+            self._access_log.count(self._route, "POST", OK, seconds)
             return
         answered = Answered(
             route=self._route,
@@ -194,7 +194,7 @@ class Lane:
             quiet=True,
             reason=None if problem is None else problem.reason,
         )
-        self._recorder.record(answered, seconds)
+        self._access_log.record(answered, seconds)
 
 
 def _plain_headers(head: bytes) -> dict[bytes, bytes] | None:

@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -229,7 +229,7 @@ async def serving(
         )
         stack.callback(listener.close)
         if tls is not None:
-            stack.push_async_callback(_cancel, asyncio.create_task(tls.keep_renewing(log)))
+            await stack.enter_async_context(tls.renewing(log))
         yield listener
 
 
@@ -253,9 +253,3 @@ def _widen_backlog(server: asyncio.Server) -> None:
 def _bound_address(server: asyncio.Server) -> tuple[str, int]:
     host, port = server.sockets[0].getsockname()[:2]
     return host, port
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -1,6 +1,5 @@
 """TLS for a listener: its certificate, its client CA, and renewal without a restart."""
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +12,7 @@ from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
 from httpd.server.handshakes import SSLProtocol
 from runtime.certificates import Validities, expiries, faults, new_faults, validities_of
+from runtime.periodic import PeriodicTask
 
 RENEWAL_CHECK_SECONDS = 10.0
 
@@ -103,11 +103,12 @@ class ServerTls:
         self._validities = validities
         return True
 
-    async def keep_renewing(self, log: FilteringBoundLogger) -> None:
-        """Check for renewed files until cancelled; each failure is logged once and tried again."""
-        failure = None
-        while True:
-            await asyncio.sleep(RENEWAL_CHECK_SECONDS)
+    def renewing(self, log: FilteringBoundLogger) -> PeriodicTask:
+        """Return what checks for renewed files while it is open; it logs each failure once."""
+        failure: str | None = None
+
+        async def renew() -> None:
+            nonlocal failure
             try:
                 if self.renew():
                     log.info("certificate renewed", file=str(self._files.certificate))
@@ -118,6 +119,8 @@ class ServerTls:
                 if str(error) != failure:
                     failure = str(error)
                     log.error("certificate not renewed, the old one stays", reason=failure)
+
+        return PeriodicTask(interval=RENEWAL_CHECK_SECONDS, action=renew, log=log)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

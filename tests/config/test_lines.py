@@ -4,8 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config.lines import lines_in_mistakes
-from config.load import ConfigError
+from config.load import ConfigError, lines_in_mistakes
 
 TEXT = """\
 listen: 127.0.0.1:7655

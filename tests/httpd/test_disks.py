@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog import get_logger
 
 from dev.waiting import until
 from httpd.disks import Disk, DiskMetrics, measuring_disks
@@ -135,7 +136,7 @@ async def test_disks_are_sampled_at_once_and_every_fifteen_seconds(tmp_path: Pat
     def shown() -> bool:
         return folders_in(metrics) == [str(tmp_path)]
 
-    async with measuring_disks(metrics, lambda: folders, sleep=sleep):
+    async with measuring_disks(metrics, lambda: folders, get_logger(), sleep=sleep):
         await slept.wait()
         await asyncio.to_thread(until, shown, "the disk is shown", within=60.0)
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from prometheus_client import CollectorRegistry
+from structlog import get_logger
 
 from httpd.metrics import measuring_loop
 from tests.support.machine.clocks import in_virtual_time
@@ -22,7 +23,7 @@ async def test_a_late_loop_is_seen_and_one_in_time_is_not() -> None:
             await asyncio.Event().wait()
         await asyncio.sleep(seconds + late.pop(0))
 
-    async with measuring_loop(metrics, sleep=sleep):
+    async with measuring_loop(metrics, get_logger(), sleep=sleep):
         await asyncio.sleep(10)
 
     assert shown(metrics, "count") == 3
@@ -35,7 +36,7 @@ async def test_a_late_loop_is_seen_and_one_in_time_is_not() -> None:
 async def test_it_is_measured_while_it_is_open() -> None:
     metrics = CollectorRegistry()
 
-    async with measuring_loop(metrics):
+    async with measuring_loop(metrics, get_logger()):
         await asyncio.sleep(10.1)
     await asyncio.sleep(10)
 
