@@ -1,15 +1,16 @@
-"""The handlers that change apps: each reads the request, makes one call and answers.
+"""The handler that changes apps: it reads the request, makes one call and answers.
 
-They read ``Prefer`` (RFC 7240). With ``wait=SECONDS`` they wait so long for another change of the
-app to end, 60 s by default. With ``respond-async`` they answer 202 and the app as soon as the
-change is accepted; otherwise they answer when it is done. Changes of labels are always answered
-when they are done. With ``?dry_run=true`` they change nothing, and answer 200 and a Plan, or the
+It reads ``Prefer`` (RFC 7240). With ``wait=SECONDS`` it waits so long for another change of the app
+to end, 60 s by default. With ``respond-async`` it answers 202 and the app as soon as the change is
+accepted; otherwise it answers when it is done. Changes of labels and of data are always answered
+when they are done. With ``?dry_run=true`` it changes nothing, and answers 200 and a Plan, or the
 error of the change. With ``?drain=0``, what stops an app does not wait for its ``drain_seconds``,
 and ends a wait that has begun.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -18,15 +19,27 @@ from aiohttp import web
 
 from agent.api import bounds, requests
 from agent.api.data import DataTransfers
-from agent.api.fields import decode_fields
-from agent.apps.runner.runner import Requester
+from agent.api.requests import decode_fields
+from agent.apps.requests import (
+    KINDS,
+    AddLabel,
+    Create,
+    Delete,
+    Rebuild,
+    RemoveLabel,
+    Request,
+    Restart,
+    Restore,
+    Rollback,
+    SetPassword,
+    Start,
+    Stop,
+    Update,
+)
 from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
 from agent.model import AppChanges, NewApp
 from httpd import bodies
 from httpd.auth import caller
-
-DRAIN = ("drain",)
 
 
 class LabelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,209 +54,134 @@ class RollbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revision: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
 
 
+NEW_APP = msgspec.json.Decoder(NewApp)
+CHANGES = msgspec.json.Decoder(AppChanges)
+LABEL = msgspec.json.Decoder(LabelBody)
+ROLLBACK = msgspec.json.Decoder(RollbackBody)
+
+
+def _create(request: web.Request) -> Request:
+    wanted = decode_fields(bodies.request_body(request), NEW_APP)
+    bounds.check_name(caller(request), wanted.name)
+    return Create(wanted.name, wanted)
+
+
+def _update(request: web.Request) -> Request:
+    changes = decode_fields(bodies.request_body(request), CHANGES)
+    return Update(requests.app_name(request), changes)
+
+
+def _rollback(request: web.Request) -> Request:
+    body = bodies.decode(bodies.request_body(request) or b"{}", ROLLBACK)
+    number = None if body.revision is msgspec.UNSET else body.revision
+    return Rollback(requests.app_name(request), number)
+
+
+def _delete(request: web.Request) -> Request:
+    return Delete(requests.app_name(request), requests.keep_data(request))
+
+
+def _password(request: web.Request) -> Request:
+    """Return the request of a password, whose body is text or a JSON string."""
+    password = requests.password(request.content_type, bodies.request_body(request))
+    return SetPassword(requests.app_name(request), password)
+
+
+def _add_label(request: web.Request) -> Request:
+    label = bodies.decode(bodies.request_body(request), LABEL).Value
+    bounds.check_label(caller(request), label)
+    return AddLabel(requests.app_name(request), label)
+
+
+def _remove_label(request: web.Request) -> Request:
+    label = bodies.decode(bodies.request_body(request), LABEL).Value
+    return RemoveLabel(requests.app_name(request), label)
+
+
+def _named(kind: type[Start | Stop | Restart | Rebuild]) -> Callable[[web.Request], Request]:
+    return lambda request: kind(requests.app_name(request))
+
+
 @dataclass(frozen=True)
 class Change:
-    """A change of an app that a request asks for.
+    """A route of a change.
 
     Attributes:
-        name: The app's name.
-        carry_out: Carries it out on these apps, or on those of a dry run; returns the app's record.
-        ends_pulls: Whether it ends an operation that pulls the app's image.
-        may_be_async: Whether it is carried out in the background if the client prefers that.
+        method: The method.
+        path: The path.
+        read: Reads what is asked for.
         parameters: The query parameters that it knows besides ``dry_run``.
 
     """
 
-    name: str
-    carry_out: Callable[[Apps, Requester], Awaitable[AppView | None]]
-    ends_pulls: bool = False
-    may_be_async: bool = True
+    method: str
+    path: str
+    read: Callable[[web.Request], Request]
     parameters: tuple[str, ...] = ()
 
 
+APP_PATH, DRAIN = requests.APP_PATH, ("drain",)
+ROUTES = (
+    Change("POST", requests.APPS_PATH, _create),
+    Change("PUT", APP_PATH, _update, DRAIN),
+    Change("DELETE", APP_PATH, _delete, ("keep_data", *DRAIN)),
+    Change("PUT", f"{APP_PATH}/start", _named(Start)),
+    Change("PUT", f"{APP_PATH}/stop", _named(Stop), DRAIN),
+    Change("PUT", f"{APP_PATH}/restart", _named(Restart), DRAIN),
+    Change("PUT", f"{APP_PATH}/rebuild", _named(Rebuild), DRAIN),
+    Change("PUT", f"{APP_PATH}/rollback", _rollback, DRAIN),
+    Change("POST", f"{APP_PATH}/labels", _add_label),
+    Change("DELETE", f"{APP_PATH}/labels", _remove_label),
+    Change("PUT", f"{APP_PATH}/keys", _password),
+)
+
+
 class ChangesApi:
-    """The handlers of POST, PUT and DELETE. ``data`` receives the data of apps."""
+    """The handler of POST, PUT and DELETE. ``data`` receives the data of apps."""
 
     def __init__(self, *, apps: Apps, data: DataTransfers) -> None:
         self._apps = apps
         self._data = data
-        self._new_app_decoder = msgspec.json.Decoder(NewApp)
-        self._changes_decoder = msgspec.json.Decoder(AppChanges)
-        self._rollback_decoder = msgspec.json.Decoder(RollbackBody)
-        self._label_decoder = msgspec.json.Decoder(LabelBody)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
         return [
-            web.post(requests.APPS_PATH, self.create),
-            web.put(requests.APP_PATH, self.update),
-            web.delete(requests.APP_PATH, self.delete),
-            web.put(requests.APP_PATH + "/start", self.start),
-            web.put(requests.APP_PATH + "/stop", self.stop),
-            web.put(requests.APP_PATH + "/restart", self.restart),
-            web.put(requests.APP_PATH + "/rebuild", self.rebuild),
-            web.put(requests.APP_PATH + "/rollback", self.rollback),
-            web.post(requests.APP_PATH + "/labels", self.add_label),
-            web.delete(requests.APP_PATH + "/labels", self.remove_label),
-            web.put(requests.APP_PATH + "/keys", self.set_password),
-            web.put(requests.APP_PATH + "/data", self.restore),
+            *(web.route(each.method, each.path, self._handler(each)) for each in ROUTES),
+            web.put(f"{APP_PATH}/data", self.restore),
         ]
 
-    async def create(self, request: web.Request) -> web.Response:
-        """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""
-        new_app = decode_fields(bodies.request_body(request), self._new_app_decoder)
-        bounds.check_name(caller(request), new_app.name)
-
-        async def create(apps: Apps, requester: Requester) -> AppView:
-            return await apps.create(new_app, requester)
-
-        change = Change(new_app.name, create)
-        return await self._changed(request, change, status=HTTPStatus.CREATED)
-
-    async def update(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME, an AppChanges, with 200 and the changed app."""
-        name = requests.app_name(request)
-        changes = decode_fields(bodies.request_body(request), self._changes_decoder)
-
-        async def update(apps: Apps, requester: Requester) -> AppView:
-            return await apps.update(name, changes, requester)
-
-        return await self._changed(request, Change(name, update, parameters=DRAIN))
-
-    async def start(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/start with 200 and the app, which runs by then."""
-        name = requests.app_name(request)
-
-        async def start(apps: Apps, requester: Requester) -> AppView:
-            return await apps.start(name, requester)
-
-        return await self._changed(request, Change(name, start))
-
-    async def stop(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/stop with 200 and the app, which has ended by then."""
-        name = requests.app_name(request)
-
-        async def stop(apps: Apps, requester: Requester) -> AppView:
-            return await apps.stop(name, requester)
-
-        return await self._changed(request, Change(name, stop, ends_pulls=True, parameters=DRAIN))
-
-    async def restart(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/restart with 200 and the app, which runs again by then."""
-        name = requests.app_name(request)
-
-        async def restart(apps: Apps, requester: Requester) -> AppView:
-            return await apps.restart(name, requester)
-
-        return await self._changed(request, Change(name, restart, parameters=DRAIN))
-
-    async def rebuild(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/rebuild with 200 and the app in its new container."""
-        name = requests.app_name(request)
-
-        async def rebuild(apps: Apps, requester: Requester) -> AppView:
-            return await apps.rebuild(name, requester)
-
-        return await self._changed(request, Change(name, rebuild, parameters=DRAIN))
-
-    async def rollback(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/rollback, a RollbackBody or nothing, with 200 and the app."""
-        name = requests.app_name(request)
-        body = bodies.decode(bodies.request_body(request) or b"{}", self._rollback_decoder)
-        number = None if body.revision is msgspec.UNSET else body.revision
-
-        async def rollback(apps: Apps, requester: Requester) -> AppView:
-            return await apps.rollback(name, number, requester)
-
-        return await self._changed(request, Change(name, rollback, parameters=DRAIN))
-
-    async def delete(self, request: web.Request) -> web.Response:
-        """Answer DELETE /v1/apps/NAME with 200 and a message; with 202 and the app if asynchronous.
-
-        The app's volume is deleted too, unless ``?keep_data=true``.
-        """
-        name, keep_data = requests.app_name(request), requests.keep_data(request)
-
-        async def delete(apps: Apps, requester: Requester) -> AppView | None:
-            return await apps.delete(name, requester, keep_data=keep_data)
-
-        change = Change(name, delete, ends_pulls=True, parameters=("keep_data", *DRAIN))
-        done = f"app `{name}` is deleted{', its data is kept' * keep_data}"
-        return await self._changed(request, change, done=done)
-
-    async def add_label(self, request: web.Request) -> web.Response:
-        """Answer POST /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
-        name, label = requests.app_name(request), self._label(request)
-        bounds.check_label(caller(request), label)
-
-        async def add(apps: Apps, requester: Requester) -> AppView:
-            return await apps.add_label(name, label, requester)
-
-        return await self._changed(request, Change(name, add, may_be_async=False))
-
-    async def remove_label(self, request: web.Request) -> web.Response:
-        """Answer DELETE /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
-        name, label = requests.app_name(request), self._label(request)
-
-        async def remove(apps: Apps, requester: Requester) -> AppView:
-            return await apps.remove_label(name, label, requester)
-
-        return await self._changed(request, Change(name, remove, may_be_async=False))
-
-    def _label(self, request: web.Request) -> str:
-        return bodies.decode(bodies.request_body(request), self._label_decoder).Value
-
-    async def set_password(self, request: web.Request) -> web.Response:
-        """Answer PUT /v1/apps/NAME/keys, a password, with 200 and the app.
-
-        The body is the password as text, or as a JSON string.
-        """
-        name = requests.app_name(request)
-        password = requests.password(request.content_type, bodies.request_body(request))
-
-        async def set_password(apps: Apps, requester: Requester) -> AppView:
-            return await apps.set_password(name, password, requester)
-
-        return await self._changed(request, Change(name, set_password))
+    def _handler(self, change: Change) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        return partial(self.change, change)
 
     async def restore(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/data, a tar, with 200 and the app, which has the data."""
-        name = requests.app_name(request)
         with self._data.receiving(request) as tar:
+            change = Change("PUT", "", lambda _: Restore(requests.app_name(request), tar))
+            return await self.change(change, request)
 
-            async def restore(apps: Apps, requester: Requester) -> AppView:
-                return await apps.restore(name, tar, requester)
+    async def change(self, change: Change, request: web.Request) -> web.Response:
+        """Carry out a change and answer with the app, or with a message if it is gone.
 
-            return await self._changed(request, Change(name, restore, may_be_async=False))
-
-    async def _changed(
-        self,
-        request: web.Request,
-        change: Change,
-        *,
-        status: HTTPStatus = HTTPStatus.OK,
-        done: str = "",
-    ) -> web.Response:
-        """Carry out a change and answer with the app, or with ``done`` if it is gone.
-
-        With ``?dry_run=true``, answer with what it would do.
+        The answer is 200, 201 if the app was created, and 202 if that goes on in the background.
+        With ``?dry_run=true``, it is what the change would do.
         """
+        asked = change.read(request)
         client, requester = caller(request), requests.requester(request)
         with bounds.naming_no_others(client):
             if requests.dry_run(request, *change.parameters):
-                plan = await self._apps.plan(
-                    change.name, requester, change.carry_out, ends_pulls=change.ends_pulls
-                )
+                plan = await self._apps.plan(asked, requester)
                 shown = plan.app and requests.redacted(client, plan.app)
                 return bodies.json_response(msgspec.structs.replace(plan, app=shown))
-            view = await change.carry_out(self._apps, requester)
+            view = await self._apps.change(asked, requester)
         if view is None:
-            return bodies.message_response(done)
+            kept = ", its data is kept" if isinstance(asked, Delete) and asked.keep_data else ""
+            return bodies.message_response(f"app `{asked.app}` is deleted{kept}")
         body = requests.redacted(client, view)
-        if requester.respond_async and change.may_be_async:
+        if requester.respond_async and KINDS[asked.operation].in_background:
             return bodies.json_response(
                 body,
                 status=HTTPStatus.ACCEPTED,
                 headers={"Preference-Applied": "respond-async"},
             )
+        status = HTTPStatus.CREATED if isinstance(asked, Create) else HTTPStatus.OK
         return bodies.json_response(body, status=status)

@@ -1,12 +1,13 @@
-"""Reads the parts of requests that are not JSON: path, key, headers, query, a bare password."""
+"""Reads the parts of requests: path, key, headers, query, the fields of an app, a password."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import partial
-from typing import get_args
+from typing import TypeVar, get_args
 
 import msgspec
 from aiohttp import web
@@ -14,9 +15,9 @@ from multidict import MultiMapping
 
 from agent.api.bounds import without_others
 from agent.apps.errors import KeyLost
+from agent.apps.records import AppSpecT, AppState, AppView, without_secrets
 from agent.apps.runner.runner import Requester
-from agent.apps.views.apps import AppSpecT, AppState, AppView, without_secrets
-from agent.model import APP_NAME_PATTERN
+from agent.model import APP_NAME_PATTERN, HealthCheck, PullPolicy
 from httpd import bodies
 from httpd.auth import Caller, caller, waiting_with_its_key
 from httpd.errors import BadInput, Forbidden
@@ -32,6 +33,17 @@ MAX_LABEL_FILTERS = 16
 LOG_FILTERS = ("tail", "since", "follow", "timestamps")
 STATES: tuple[str, ...] = get_args(AppState)
 BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
+T = TypeVar("T", bound=msgspec.Struct)
+UNKNOWN = re.compile(r"unknown field `([^`]{0,100})`(?: - at `\$\.([a-z_]+)`)?")
+PLACE = re.compile(r" - at `\$\.([a-z_]+)[^`]*`\Z")
+SHAPES = {
+    "command": 'an array, such as ["httpd", "-f"]',
+    "data": 'an array of paths, such as ["/var/lib/shop"]',
+    "env": 'an object of texts, such as {"MODE": "live"}',
+    "health": 'an object with a `path`, such as {"path": "/"}, or with a `command`, such as'
+    ' {"command": ["true"]}',
+    "pull": " or ".join(get_args(PullPolicy)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,3 +215,25 @@ def password(content_type: str, body: bytes) -> str:
         with suppress(msgspec.MsgspecError):  # otherwise it is bare text
             text = msgspec.json.decode(text, type=str)
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def decode_fields(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return a decoded JSON body; BadInput, with the fields or the values that there are."""
+    try:
+        return bodies.decode(body, decoder)
+    except BadInput as error:
+        fields = decoder.type.__struct_fields__
+        raise BadInput(f"{error}{_right(str(error), fields)}") from error
+
+
+def _right(message: str, all_fields: Sequence[str]) -> str:
+    """Return what would be right, to be added to a message; empty if it tells that itself."""
+    unknown, place = UNKNOWN.search(message), PLACE.search(message)
+    if unknown is not None:
+        fields = HealthCheck.__struct_fields__ if unknown[2] == "health" else all_fields
+        close = get_close_matches(unknown[1], fields, n=1)
+        meant = "".join(f"; did you mean `{each}`?" for each in close)
+        return f"{meant or ';'} the fields are {', '.join(fields)}"
+    if place is not None and place[1] in SHAPES:
+        return f"; `{place[1]}` is {SHAPES[place[1]]}"
+    return ""

@@ -2,11 +2,12 @@
 
 An app is answered as the JSON of AppView: ``cpu`` in percent of one core, ``memory`` in MiB, times
 in RFC 3339. Unless the key may write, each value of ``env`` and each command is null, and a process
-is named by its program alone. Errors are answered with the status of ``agent.api.errors`` and
+is named by its program alone. Errors are answered with their status in STATUS_BY_ERROR and
 ``{"message": TEXT}``.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
@@ -16,10 +17,22 @@ from agent.api import requests
 from agent.api.bounds import is_for
 from agent.api.changes import ChangesApi
 from agent.api.data import UPLOAD_IDLE_SECONDS, DataTransfers
-from agent.api.events import EventsApi, shown_event
-from agent.api.streams import LogStreams
+from agent.api.streams import EventsApi, LogStreams, shown_event
+from agent.apps import errors as app_errors
+from agent.apps.metrics.sampler import UsageSamples
+from agent.apps.records import without_arguments
 from agent.apps.service.apps import Apps
-from agent.apps.views.apps import without_arguments
+from agent.engine.errors import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    ImageServerBusy,
+    ImageServerUnavailable,
+    ImageUnavailable,
+    InvalidParameter,
+    ObjectNotFound,
+)
+from agent.state.database import StoreError
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.bodies import BodyLimits
@@ -28,6 +41,33 @@ from runtime.share import SingleFlight
 # The body of this request is used as it arrives.
 BODY_LIMITS = BodyLimits({("PUT", f"{requests.APPS_PATH}/{{name}}/data"): None})
 LIST_FILTERS = ("label", "state")
+# A class stands for its subclasses, except those that are listed themselves.
+STATUS_BY_ERROR: Mapping[type[Exception], int] = {
+    app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
+    app_errors.ImageNotAllowed: HTTPStatus.FORBIDDEN,
+    app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
+    app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
+    app_errors.InvalidData: HTTPStatus.BAD_REQUEST,
+    app_errors.DataBrokenOff: HTTPStatus.BAD_REQUEST,
+    app_errors.DataTooSlow: HTTPStatus.REQUEST_TIMEOUT,
+    app_errors.KeyLost: HTTPStatus.FORBIDDEN,
+    app_errors.PortForbidden: HTTPStatus.FORBIDDEN,
+    app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
+    app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
+    app_errors.RevisionNotFound: HTTPStatus.NOT_FOUND,
+    ImageServerBusy: HTTPStatus.TOO_MANY_REQUESTS,
+    ImageServerUnavailable: HTTPStatus.BAD_GATEWAY,
+    ImageUnavailable: HTTPStatus.NOT_FOUND,
+    InvalidParameter: HTTPStatus.BAD_REQUEST,
+    app_errors.AppError: HTTPStatus.CONFLICT,
+    ObjectNotFound: HTTPStatus.CONFLICT,
+    EngineConflict: HTTPStatus.CONFLICT,
+    app_errors.TooManyApps: HTTPStatus.INSUFFICIENT_STORAGE,
+    app_errors.TooMuchKeptData: HTTPStatus.INSUFFICIENT_STORAGE,
+    DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
+    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
 
 
 class AppsApi:
@@ -81,7 +121,8 @@ class AppsApi:
                 [requests.redacted(client, view) for view in views if is_for(client, view.name)]
             )
 
-        return await self._shared(client, ("list", labels, states), encoded)
+        key = _shown(client, "list", labels, states)
+        return bodies.encoded_json_response(await self._reads.get(key, encoded))
 
     async def get(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME with 200 and the app."""
@@ -91,18 +132,8 @@ class AppsApi:
             view = await self._apps.queries.one(name)
             return msgspec.json.encode(requests.redacted(client, view))
 
-        return await self._shared(client, ("one", name), encoded)
-
-    async def _shared(
-        self, client: Caller, what: tuple[object, ...], encoded: Callable[[], Awaitable[bytes]]
-    ) -> web.Response:
-        """Answer equal requests at the same time with one JSON, which is encoded once.
-
-        They are equal if the keys see the same, too. So they take little time of the event loop,
-        however many they are, and no change waits for the engine behind them.
-        """
-        shown = (requests.may_write(client), client.apps, what)
-        return bodies.encoded_json_response(await self._reads.get(repr(shown), encoded))
+        key = _shown(client, "one", name)
+        return bodies.encoded_json_response(await self._reads.get(key, encoded))
 
     async def history(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/history with 200 and a list of revisions, the newest first."""
@@ -122,7 +153,8 @@ class AppsApi:
                 processes = list(map(without_arguments, processes))
             return msgspec.json.encode(processes)
 
-        return await self._shared(client, ("processes", name), encoded)
+        key = _shown(client, "processes", name)
+        return bodies.encoded_json_response(await self._reads.get(key, encoded))
 
     async def stats(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/stats with 200 and Stats.
@@ -134,7 +166,8 @@ class AppsApi:
         async def encoded() -> bytes:
             return msgspec.json.encode(await self._apps.queries.stats(name))
 
-        return await self._shared(caller(request), ("stats", name), encoded)
+        key = _shown(caller(request), "stats", name)
+        return bodies.encoded_json_response(await self._reads.get(key, encoded))
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """Answer GET /v1/apps/NAME/logs with 200 and the app's output as a stream of plain text.
@@ -161,7 +194,8 @@ class AppsApi:
             events = await self._apps.events(name)
             return msgspec.json.encode([shown_event(client, event) for event in events])
 
-        return await self._shared(client, ("events", name), encoded)
+        key = _shown(client, "events", name)
+        return bodies.encoded_json_response(await self._reads.get(key, encoded))
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         """Answer GET /v1/apps/NAME/data with 200 and the app's data as a tar.
@@ -179,3 +213,25 @@ class AppsApi:
         """End log streams and pulls, as the shutdown waits for responses."""
         self._logs.close()
         self._apps.runner.end_pulls()
+
+
+def _shown(client: Caller, *what: object) -> str:
+    """Return the key of a read: equal reads at the same time have one JSON, encoded once.
+
+    They are equal if the keys see the same, too. So they take little time of the event loop,
+    however many they are, and no change waits for the engine behind them.
+    """
+    return repr((requests.may_write(client), client.apps, what))
+
+
+def usage_routes(samples: Callable[[], UsageSamples]) -> list[web.RouteDef]:
+    """Return the route of /v1/usage; ``samples`` returns what was measured."""
+
+    async def usage(request: web.Request) -> web.Response:
+        """Answer 200 with UsageSamples of the apps that the key is for; the engine is not asked."""
+        bodies.query(request, ())
+        found, client = samples(), caller(request)
+        seen = [each for each in found.apps if is_for(client, each.name)]
+        return bodies.json_response(msgspec.structs.replace(found, apps=seen))
+
+    return [web.get("/v1/usage", usage)]

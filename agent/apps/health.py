@@ -45,13 +45,6 @@ class Findings:
         # Why a container was unhealthy that was started again since, and was not healthy yet.
         self._unhealthy_before: dict[str, str] = {}
 
-    def copied(self) -> "Findings":
-        """Return a copy, which changes by itself."""
-        copy = Findings()
-        copy._findings = self._findings.copy()
-        copy._unhealthy_before = self._unhealthy_before.copy()
-        return copy
-
     def of(self, container_id: str) -> Finding:
         """Return what was found last; ``starting`` where nothing was."""
         return self._findings.get(container_id, UNKNOWN)

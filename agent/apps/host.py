@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agent.apps.admission.admission import Admission
-from agent.apps.admission.disk import DiskGuard, DiskSpace
+from agent.apps.admission.disk import DiskGuard
 from agent.apps.admission.ports import HostPorts, Ports, ephemeral_ports
 from agent.apps.archives.access import DataAccess, Flush
 from agent.apps.containers.containers import Containers
@@ -38,7 +38,7 @@ def make_host(context: AgentContext, flush: Flush) -> Host:
         containers=Containers(context, volumes, passwords, ports),
         volumes=volumes,
         images=images,
-        admission=Admission(context, ports, DiskSpace(guard=guard, free=images.unneeded.free)),
+        admission=Admission(context, ports, guard),
         data=DataAccess(context, volumes, flush),
         passwords=passwords,
     )

@@ -18,12 +18,14 @@ class Kind:
         participle: What is being done with the app.
         state: The state of the app meanwhile, None: that of its container.
         cancels: It ends an operation of the app that pulls an image or is overdue.
+        in_background: It goes on in the background if the client prefers that.
 
     """
 
     participle: str
     state: str | None = None
     cancels: bool = False
+    in_background: bool = True
 
 
 KINDS: Mapping[OperationKind, Kind] = {
@@ -36,9 +38,9 @@ KINDS: Mapping[OperationKind, Kind] = {
     "restart": Kind(participle="restarted"),
     "delete": Kind(participle="deleted", state="deleting", cancels=True),
     "keys": Kind(participle="given a password"),
-    "label": Kind(participle="labelled"),
-    "export": Kind(participle="exported"),
-    "restore": Kind(participle="restored"),
+    "label": Kind(participle="labelled", in_background=False),
+    "export": Kind(participle="exported", in_background=False),
+    "restore": Kind(participle="restored", in_background=False),
 }
 
 

@@ -210,12 +210,6 @@ class Runs:
     def __init__(self) -> None:
         self._runs: dict[str, _Runs] = {}
 
-    def copied(self) -> "Runs":
-        """Return a copy, which changes by itself."""
-        copy = Runs()
-        copy._runs = self._runs.copy()
-        return copy
-
     def load(self, events: Iterable[Event]) -> None:
         """Take the events of before the agent's start, in their order."""
         for event in events:

@@ -13,7 +13,6 @@ import requests
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import NETWORK
-from agent.apps.service.apps import Apps
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.kills.engine_proxy import PULL, Call, Fault, Watch
@@ -23,7 +22,7 @@ from tests.support.agent.kills.operations import REBUILDS, UPDATES
 from tests.support.agent.kills.runs import faults_at, named
 from tests.support.agent.kills.snapshot import Passwords, Snapshot, take_snapshot
 from tests.support.agent.kills.subject import ATTEMPTS
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.daemons import Daemons
 
 
@@ -103,7 +102,7 @@ def test_an_operation_at_which_the_engine_is_always_slow_is_given_up() -> None:
     assert repeated(lambda: next(left), lambda: None) is made[-1]
 
 
-async def check_passes(apps: Apps, engine: FakeEngine, expected: Expected) -> bool:
+async def check_passes(apps: AskedApps, engine: FakeEngine, expected: Expected) -> bool:
     try:
         await check(apps, engine, expected)
     except AssertionError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agent.apps.admission.disk import DiskSpace
+from agent.apps.admission.disk import DiskGuard
 from agent.apps.admission.fields import (
     check_allowed_command,
     check_allowed_data,
@@ -136,7 +136,7 @@ class Admission:
     Every method may raise EngineUnavailable.
     """
 
-    def __init__(self, context: AgentContext, ports: Ports, disk: DiskSpace) -> None:
+    def __init__(self, context: AgentContext, ports: Ports, disk: DiskGuard) -> None:
         self._context = context
         self._ports = ports
         self._disk = disk
@@ -166,7 +166,7 @@ class Admission:
         self.check_name(wanted.name)
         await self.check_image(wanted.image)
         host = await self._context.engine.info()
-        await self._disk.check(host.data_root)
+        self._disk.check(host.data_root)
         containers = await self._ports.published()
         if any(container.name == wanted.name for container in containers):
             raise name_taken(wanted.name)
@@ -318,7 +318,7 @@ class Admission:
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""
-        await self._disk.check((await self._context.engine.info()).data_root)
+        self._disk.check((await self._context.engine.info()).data_root)
 
 
 def _is_found_by_id(reference: str, image: Image | None, known: Collection[str]) -> bool:

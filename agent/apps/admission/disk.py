@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from agent.engine.errors import DiskFull
@@ -70,22 +69,3 @@ async def flush_disks() -> None:
     Any user may ask the kernel for that, and the files may be those of another.
     """
     await asyncio.to_thread(os.sync)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiskSpace:
-    """Checks that there is room for new data.
-
-    ``free`` removes what is not needed from the disk of the engine's root.
-    """
-
-    guard: DiskGuard
-    free: Callable[[str], Awaitable[None]]
-
-    async def check(self, root: str) -> None:
-        """Check the disks, and again after making room; DiskFull, EngineError."""
-        try:
-            self.guard.check(root)
-        except DiskFull:
-            await self.free(root)
-            self.guard.check(root)

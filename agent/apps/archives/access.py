@@ -18,6 +18,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from agent.apps.archives.names import InwardNames, OutwardNames
@@ -99,9 +100,10 @@ class DataAccess:
 
         ``own`` are the ids of containers that do not matter, ``otherwise`` another way out.
         """
-        await self.sweep()  # containers of broken-off readings do not keep the data
         for user in await self._volumes.users(volumes):
             if user.labels.get(HELPER_LABEL) == HELPS and await self._context.ownership.owns(user):
+                if user.name not in self.in_use:
+                    continue  # it is of a reading that broke off, and is swept
                 raise DataInUse(
                     f"the data of app `{app}` is being read (GET /v1/apps/{app}/data); ask again"
                     f" when that has ended{otherwise}"
@@ -142,12 +144,7 @@ class DataAccess:
     async def _open(
         self, app: App, image: Image, volumes: Mapping[str, str], labels: Mapping[str, str]
     ) -> Helper:
-        # Where nothing is mounted, the engine would make a volume without a name.
-        if not image.volumes <= volumes.keys():
-            raise UnfitImage(
-                f"the image of app `{app.name}` declares volumes that the app does not have yet;"
-                " rebuild the app first"
-            )
+        check_declared(app, image, volumes)
         root = ROOT_PREFIX + secrets.token_hex(8)
         mounts = {f"{root}/{number}": name for number, name in enumerate(volumes.values())}
         declared = {path: volumes[path] for path in image.volumes}
@@ -210,21 +207,53 @@ class DataAccess:
             Exception: what ``tar`` raises.
 
         """
-        names = InwardNames(tuple(helper.volumes), root=helper.root)
-        try:
-            async with aclosing(copied(tar, names.choose)) as copy:
-                await self._context.engine.unpack(helper.id, copy)
-        except MalformedTar as error:
-            raise InvalidData(str(error)) from error
-        except EngineRefused as error:
-            if type(error) is not EngineRefused:
-                raise
-            raise InvalidData(f"the container engine cannot unpack the tar: {error}") from error
-        if not names.found:
-            raise InvalidData(f"the tar has none of the app's paths: {', '.join(helper.volumes)}")
+        unpack = partial(self._context.engine.unpack, helper.id)
+        found = await _taken(helper.volumes, helper.root, tar, unpack)
         # The former volumes are removed later, so the new ones must survive a power cut.
         await self._flush()
-        return names.found
+        return found
+
+    async def check(self, volumes: Mapping[str, str], tar: AsyncIterator[bytes]) -> set[str]:
+        """Read a tar to its end as ``fill`` does, and unpack it nowhere."""
+        return await _taken(volumes, ROOT_PREFIX, tar, _dropped)
+
+
+def check_declared(app: App, image: Image, volumes: Mapping[str, str]) -> None:
+    """Refuse an image with volumes that an app does not have; UnfitImage.
+
+    Where nothing is mounted, the engine would make a volume without a name.
+    """
+    if not image.volumes <= volumes.keys():
+        raise UnfitImage(
+            f"the image of app `{app.name}` declares volumes that the app does not have yet;"
+            " rebuild the app first"
+        )
+
+
+async def _taken(
+    volumes: Mapping[str, str],
+    root: str,
+    tar: AsyncIterator[bytes],
+    unpack: Callable[[AsyncIterator[bytes]], Awaitable[None]],
+) -> set[str]:
+    names = InwardNames(tuple(volumes), root=root)
+    try:
+        async with aclosing(copied(tar, names.choose)) as copy:
+            await unpack(copy)
+    except MalformedTar as error:
+        raise InvalidData(str(error)) from error
+    except EngineRefused as error:
+        if type(error) is not EngineRefused:
+            raise
+        raise InvalidData(f"the container engine cannot unpack the tar: {error}") from error
+    if not names.found:
+        raise InvalidData(f"the tar has none of the app's paths: {', '.join(volumes)}")
+    return names.found
+
+
+async def _dropped(tar: AsyncIterator[bytes]) -> None:
+    async for _ in tar:
+        pass
 
 
 def _spec(

@@ -25,6 +25,7 @@ from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requiremen
 from agent.apps.containers.spec import (
     build_container_spec,
     check_image,
+    lost_note,
     stop_seconds,
     unknown_user,
     with_note,
@@ -56,6 +57,8 @@ PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
 UP_STATES = frozenset({"running", "restarting", "paused"})
 # The engine is removing it, or failed to: nothing else can be done with it.
 GONE_STATES = frozenset({"removing", "dead"})
+# The id of a container that is not made: those of the engine are hexadecimal.
+NOT_MADE = "not-made"
 
 
 def do_nothing() -> None:
@@ -131,28 +134,14 @@ class Containers:
             AppOfAnother: another agent has adopted the identity of this one.
 
         """
-        self._context.ownership.check_agent()
-        check_image(image, entry.target.image)
-        # The server of the record's reference: others may have the same image.
-        known = with_image(entry.target, image.id).image_digest
-        digest = known or digest_of(entry.target.image, image.digests)
-        target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
-        lost = await self._volumes.lost(target)
+        target, lost = self._target(entry, image), await self._volumes.lost(entry)
+        if lost:
+            self._context.log.warning(
+                "volumes of an app are gone, and are made again", app=entry.app, of=lost
+            )
         app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
-        spec = build_container_spec(
-            app,
-            entry.id,
-            # The name of an app has no capital letters, so no other app has this one.
-            name=entry.app
-            if isinstance(entry, CreateEntry)
-            else f"{entry.app}.NEXT-{entry.id[:8]}",
-            image=image,
-            host=await self._context.engine.info(),
-            agent=self._context.ownership.agent,
-            network=await self.network.prepare(),
-            defaults=self._context.defaults,
-        )
-        spec = with_note(spec, lost)
+        spec = await self._spec(app, entry, image, network=await self.network.prepare())
+        spec = with_note(spec, lost_note(lost))
         try:
             container_id = await self._create(entry, spec, image)
         except NoCommand as error:
@@ -165,27 +154,85 @@ class Containers:
             container_id = await self._create(entry, with_note(spec, unknown_user(image)), image)
         return app, container_id
 
+    async def preview(
+        self, entry: CreateEntry | ReplaceEntry, image: Image
+    ) -> tuple[App, InspectedContainer]:
+        """Return the app and the container that ``create`` would make, as far as it is known.
+
+        Nothing is made. Errors as of ``create``.
+        """
+        target, lost = self._target(entry, image), await self._volumes.lost(entry)
+        app, _ = await self._volumes.plan(target, image)
+        network = await self.network.find()
+        spec = with_note(await self._spec(app, entry, image, network=network), lost_note(lost))
+        return app, InspectedContainer(
+            id=NOT_MADE,
+            name=app.name,
+            image=spec.image,
+            image_id=image.id,
+            state="created",
+            labels=spec.labels,
+            network=spec.network or "default",
+            started_at=None,
+            finished_at=None,
+            exit_code=None,
+            restarts=0,
+            oom_killed=False,
+            error="",
+            env=spec.env,
+            cpu=spec.cpu,
+            memory=spec.memory,
+            volumes=spec.volumes,
+            autostart=spec.autostart,
+        )
+
+    def _target(self, entry: CreateEntry | ReplaceEntry, image: Image) -> App:
+        """Return the app with an image, which fits."""
+        self._context.ownership.check_agent()
+        check_image(image, entry.target.image)
+        # The server of the record's reference: others may have the same image.
+        known = with_image(entry.target, image.id).image_digest
+        digest = known or digest_of(entry.target.image, image.digests)
+        return msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
+
+    async def _spec(
+        self,
+        app: App,
+        entry: CreateEntry | ReplaceEntry,
+        image: Image,
+        *,
+        network: str | None,
+    ) -> ContainerSpec:
+        # The name of an app has no capital letters, so no other app has this one.
+        beside = f"{entry.app}.NEXT-{entry.id[:8]}"
+        return build_container_spec(
+            app,
+            entry.id,
+            name=entry.app if isinstance(entry, CreateEntry) else beside,
+            image=image,
+            host=await self._context.engine.info(),
+            agent=self._context.ownership.agent,
+            network=network,
+            defaults=self._context.defaults,
+        )
+
     async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
         """Create a container of this image: by the reference, or by the id if the tag has moved."""
-        by_id = replace(spec, image=image.id)
         here = await self._context.engine.image(spec.image)
         if here is None or here.id != image.id:
-            return await self._create_once(entry, by_id)
-        container_id = await self._create_once(entry, spec)
-        # The tag may have moved just now.
-        if (await self._context.engine.inspect(container_id)).image_id == image.id:
-            return container_id
-        await self.remove(container_id)
-        return await self._create_once(entry, by_id)
-
-    async def _create_once(self, entry: JournalEntry, spec: ContainerSpec) -> str:
+            spec = replace(spec, image=image.id)
         try:
-            return await self._context.engine.create(spec)
+            container_id = await self._context.engine.create(spec)
         except NameInUse:
             made = [each for each in await self.made_by(entry) if each.name == spec.name]
             if not made:
                 raise
-            return made[0].id
+            container_id = made[0].id
+        seen = None if spec.image == image.id else await self._context.engine.inspect(container_id)
+        if seen is None or seen.image_id == image.id:
+            return container_id
+        await self.remove(container_id)  # the tag has moved just now
+        return await self._create(entry, replace(spec, image=image.id), image)
 
     async def made_by(self, entry: JournalEntry) -> list[Container]:
         """List the containers that an operation made."""
@@ -348,13 +395,7 @@ class Containers:
         )
         if password is not None:
             await self._passwords.apply(container, password)
-        return msgspec.structs.replace(
-            app,
-            container_id=container_id,
-            password_pending=False,
-            message=None,
-            down=None,
-        )
+        return started(app, container_id)
 
     async def start_again(self, app: App, container: Container) -> App:
         """Start an app's present container, and set a password that it does not have yet.
@@ -362,10 +403,10 @@ class Containers:
         Errors are raised as by ``start``, but none of the password, which keeps no app from
         running. Return the app as it is then.
         """
-        started = await self.start(app, container.id, set_password=False)
+        after = await self.start(app, container.id, set_password=False)
         if not app.password_pending:
-            return started
-        pending = msgspec.structs.replace(started, password_pending=True)
+            return after
+        pending = msgspec.structs.replace(after, password_pending=True)
         try:
             return await self._passwords.set_pending(pending, container)
         except NoSuchUser as error:
@@ -377,7 +418,7 @@ class Containers:
         except HostPortInUse as error:
             raise await self._port_in_use(app, error) from error
         except NetworkNotFound as error:
-            raise StartFailed(f"app `{app.name}` cannot be started: {error}") from error
+            raise _cannot_start(app, error) from error
         except (DiskFull, ObjectNotFound):
             raise
         except PortsNotPublished as error:
@@ -412,6 +453,27 @@ class Containers:
         with self.calls.call(container.id, START, grace_seconds=0), _network_needed():
             await self._context.engine.start(container.id)
 
+    async def check_start(self, app: App, container: Container) -> None:
+        """Refuse to start a container that cannot be started now.
+
+        Raises:
+            PortInUse, StartFailed: as of ``start``, as far as that can be known.
+
+        """
+        await self.check_ports(app)
+        try:
+            await self.check_network(container)
+        except NetworkNotFound as error:
+            raise _cannot_start(app, error) from error
+
+    async def check_ports(self, app: App) -> None:
+        """Refuse to start an app whose ports are held by another; PortInUse."""
+        published = await self._ports.published()
+        for port in (app.ssh_port, app.http_port):
+            holder = self._ports.holder(app.name, port, published, app.container_id)
+            if holder is not None:
+                raise port_in_use(app.name, port, holder)
+
     async def check_network(self, container: Container) -> None:
         """Refuse a container whose network was removed; NetworkNotFound."""
         lost = container.lost_network
@@ -423,6 +485,17 @@ class Containers:
         if container.lost_network is not None:
             with _network_needed():
                 await self._context.engine.connect(container.id, container.lost_network)
+
+
+def started(app: App, container_id: str) -> App:
+    """Return an app after the start of its container."""
+    return msgspec.structs.replace(
+        app, container_id=container_id, password_pending=False, message=None, down=None
+    )
+
+
+def _cannot_start(app: App, reason: Exception) -> StartFailed:
+    return StartFailed(f"app `{app.name}` cannot be started: {reason}")
 
 
 def port_in_use(app: str, port: int, holder: str) -> PortInUse:

@@ -72,15 +72,17 @@ class AppsNetwork:
             return None
         return (await self._existing()).name
 
+    async def find(self) -> str | None:
+        """Return what ``prepare`` would return, and make nothing; NetworkUnfit."""
+        if not self._context.defaults.isolated:
+            return None
+        found = await self._context.engine.network(NETWORK)
+        return NETWORK if found is None else _isolating(found).name
+
     async def _existing(self) -> Network:
         async with self._turn:
             found = await self._context.engine.network(NETWORK) or await self._create()
-        if found.reachable:
-            raise NetworkUnfit(
-                f"there is a network `{NETWORK}` whose containers reach one another; remove it, and"
-                " the agent makes its own, or set `apps.isolated: false`"
-            )
-        return found
+        return _isolating(found)
 
     async def _create(self) -> Network:
         bridge = await self._bridge()
@@ -200,6 +202,16 @@ class AppsNetwork:
             return (self._kernel_settings / setting).read_text("ascii").strip()
         except OSError:
             return None
+
+
+def _isolating(found: Network) -> Network:
+    """Return the network, if it isolates apps; NetworkUnfit."""
+    if found.reachable:
+        raise NetworkUnfit(
+            f"there is a network `{NETWORK}` whose containers reach one another; remove it, and"
+            " the agent makes its own, or set `apps.isolated: false`"
+        )
+    return found
 
 
 def filters_ipv6(info: EngineInfo) -> bool:

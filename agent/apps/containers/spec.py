@@ -111,6 +111,13 @@ def with_note(spec: ContainerSpec, note: str) -> ContainerSpec:
     return replace(spec, labels={**spec.labels, NOTE_LABEL: "; ".join(notes)})
 
 
+def lost_note(volumes: list[str]) -> str:
+    """Return the note that volumes were lost, empty if none was."""
+    if not volumes:
+        return ""
+    return f"somebody removed its data: the volume {', '.join(volumes)} was made again, empty"
+
+
 def unknown_user(image: Image) -> str:
     """Return the note that nobody knows to whom new volumes are to belong."""
     return (

@@ -31,32 +31,34 @@ class Volumes:
     def __init__(self, context: AgentContext) -> None:
         self._context = context
 
-    async def prepare(self, entry: CreateEntry | ReplaceEntry, image: Image) -> App:
-        """Create the volumes that the entry's target lacks for this image.
-
-        The journal names them before they are made, so that they are removed if the operation
-        breaks off; and the image, so that it stays.
-
-        Returns:
-            The entry's target with the whole map.
+    async def plan(self, app: App, image: Image) -> tuple[App, dict[str, str]]:
+        """Return an app with its whole map for an image, and the paths of missing ones, by name.
 
         Raises:
             NameTaken: a volume of a name that is needed is not ours.
             UnfitImage: there would be too many volumes.
 
         """
-        app = entry.target
-        volumes = dict(app.volumes) or await self._find(entry.app)
+        volumes = dict(app.volumes) or await self._find(app.name)
         for path in data_paths(app, image, self._context.defaults):
             if path not in volumes:
                 volumes[path] = await self._new_name(app.name, path, volumes.values())
         check_volumes(volumes, app.image)
         target = msgspec.structs.replace(app, volumes=volumes)
-        missing: dict[str, str] = {
+        mounted = mounted_volumes(target, image, self._context.defaults)
+        return target, {
             name: path
-            for path, name in mounted_volumes(target, image, self._context.defaults).items()
+            for path, name in mounted.items()
             if await self._context.engine.volume_labels(name) is None
         }
+
+    async def prepare(self, entry: CreateEntry | ReplaceEntry, image: Image) -> App:
+        """Create the volumes that the entry's target lacks for this image; errors as of ``plan``.
+
+        The journal names them before they are made, so that they are removed if the operation
+        breaks off; and the image, so that it stays. Return the target with the whole map.
+        """
+        target, missing = await self.plan(entry.target, image)
         made = tuple(dict.fromkeys((*entry.new_volumes, *self._journalled(entry), *missing)))
         prepared = msgspec.structs.replace(entry, target=target, new_volumes=made)
         if prepared != self._context.repository.entry(entry.app):
@@ -74,19 +76,14 @@ class Volumes:
         made = self._journalled(entry)
         return [path for path, name in mounted.items() if name in made]
 
-    async def lost(self, app: App) -> str:
-        """Return a note for volumes of an app that are gone, and will be made again, empty."""
-        gone = [
+    async def lost(self, entry: CreateEntry | ReplaceEntry) -> list[str]:
+        """Return the volumes of an app that are gone, and will be made again, empty."""
+        return [
             f"`{name}` of {path}"
-            for path, name in sorted(app.volumes.items())
-            if await self._context.engine.volume_labels(name) is None
+            for path, name in sorted(entry.target.volumes.items())
+            if name not in entry.new_volumes
+            and await self._context.engine.volume_labels(name) is None
         ]
-        if not gone:
-            return ""
-        self._context.log.warning(
-            "volumes of an app are gone, and are made again", app=app.name, of=gone
-        )
-        return f"somebody removed its data: the volume {', '.join(gone)} was made again, empty"
 
     async def make(self, entry: ReplaceEntry, volumes: Mapping[str, str]) -> None:
         """Create new volumes, by path, that the entry names; NameTaken."""

@@ -9,7 +9,7 @@ import msgspec
 from agent.apps.admission.disk import DiskGuard
 from agent.apps.context import AgentContext
 from agent.apps.images.pulled import ImageUse
-from agent.engine.errors import EngineError, EngineRefused, ImageUnavailable
+from agent.engine.errors import DiskFull, EngineError, EngineRefused, ImageUnavailable
 from agent.engine.logins import digest_of
 from agent.engine.models import Image, ListedImage
 from agent.model import App
@@ -54,6 +54,20 @@ class UnneededImages:
         if gone:  # somebody else may pull them again, and they are not ours then
             await self._context.repository.pulls.forget(gone)
         await self._complete(images)
+
+    async def make_room(self) -> None:
+        """Check that the disks have room for new data, and again after making some.
+
+        Raises:
+            DiskFull: there is too little.
+
+        """
+        root = (await self._context.engine.info()).data_root
+        try:
+            self._guard.check(root)
+        except DiskFull:
+            await self.free(root)
+            self._guard.check(root)
 
     async def free(self, root: str) -> None:
         """Remove images of old revisions, the oldest first, as long as the disk is too full.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.errors import EngineError
 from agent.engine.models import (
     DiskUsage,

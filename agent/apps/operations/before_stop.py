@@ -73,7 +73,7 @@ async def check_and_drain(
 
 
 async def _check(host: Host, app: App, following: str | None) -> None:
-    await host.admission.check_disk()
+    await host.images.unneeded.make_room()
     if following is not None:
         container = await host.context.engine.inspect(following)
         await host.containers.reconnect(container)

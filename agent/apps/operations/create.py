@@ -10,9 +10,14 @@ from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.host import Host
 from agent.apps.requests import KINDS, Create
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineRefused, EngineUnavailable, NameInUse
+from agent.engine.errors import (
+    EngineRefused,
+    EngineUnavailable,
+    ImageUnavailable,
+    NameInUse,
+)
 from agent.engine.models import Image
-from agent.journal import CreateEntry, EntryHeader
+from agent.journal import CreateEntry, EntryHeader, ReplaceEntry
 from agent.model import App, with_image
 
 
@@ -35,8 +40,12 @@ async def carry_out_create(host: Host, job: Job, entry: CreateEntry) -> None:
 
     """
     try:
-        app, container_id = await _make_container(host, job, entry)
+        app, container_id = await make_container(host, job, entry)
         await _start(host, entry, app, container_id)
+    except NameInUse as error:
+        taken = name_taken(entry.app)
+        await _undo(host, entry, taken)
+        raise taken from error
     except (AppError, EngineRefused) as error:
         await _undo(host, entry, error)
         raise
@@ -47,18 +56,35 @@ async def _start(host: Host, entry: CreateEntry, app: App, container_id: str) ->
     await host.context.repository.finish(entry, app, kept_data={})
 
 
-async def _make_container(host: Host, job: Job, entry: CreateEntry) -> tuple[App, str]:
-    app = entry.target
+async def make_container(
+    host: Host, job: Job, entry: CreateEntry | ReplaceEntry
+) -> tuple[App, str]:
+    """Have the image of an app, and make its container; return the app with it, and its id.
 
-    async def fetch() -> Image:
-        with job.pulling() as progress:
-            return await host.images.fetch(app.image, app=app, must_pull=False, progress=progress)
+    Both are repeated if the image was removed in between. This agent does not remove it meanwhile;
+    others may, such as another agent on this engine. Errors as of ``AppImages.find`` and
+    ``Containers.create``.
+    """
+    async with host.images.use.needed(entry.target.image):
+        image = await _image(host, job, entry)
+        try:
+            async with host.images.use.needed(image.id):
+                return await host.containers.create(entry, image)
+        except ImageUnavailable as error:
+            host.context.log.warning(
+                "image gone, fetched again", image=entry.target.image, reason=str(error)
+            )
+        image = await _image(host, job, entry)
+        async with host.images.use.needed(image.id):
+            return await host.containers.create(entry, image)
 
-    make = partial(host.containers.create, entry)
-    try:
-        return await host.images.with_fetched(app.image, fetch=fetch, create=make)
-    except NameInUse as error:
-        raise name_taken(app.name) from error
+
+async def _image(host: Host, job: Job, entry: CreateEntry | ReplaceEntry) -> Image:
+    """Return the image to use: a new version only for a new reference, or for a rebuild."""
+    must_pull = entry.header.operation == "rebuild"
+    with job.pulling() as progress:
+        pull = partial(host.images.pull, app=entry.target, progress=progress)
+        return await host.images.find(entry.target, must_pull=must_pull, pull=pull)
 
 
 async def _undo(host: Host, entry: CreateEntry, error: Exception) -> None:

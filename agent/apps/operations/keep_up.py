@@ -64,7 +64,7 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
         return
     job.header = msgspec.structs.replace(job.header, reason=f"it was unhealthy: {request.reason}")
     try:
-        await host.admission.check_disk()
+        await host.images.unneeded.make_room()
         await host.containers.check_network(container)
     except (DiskFull, NetworkNotFound) as error:
         await host.context.repository.put(app, outcome_of=job.header, error=error)

@@ -1,6 +1,7 @@
 """Starting, restarting, stopping and deleting an app."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -209,6 +210,8 @@ async def carry_out_delete(host: Host, job: Job, entry: DeleteEntry) -> None:
     DataInUse: a container has begun to use it; the app is gone.
     """
     await _remove_containers(host, job, entry)
+    with suppress(EngineRefused):  # what a reading that broke off left keeps the data
+        await host.data.sweep()
     try:
         await host.volumes.remove(entry.app, entry.volumes)
     except EngineConflict as error:

@@ -6,8 +6,6 @@ that breaks off later is finished, and so is one that breaks off while it drains
 journal says which.
 """
 
-from functools import partial
-
 import msgspec
 
 from agent.apps.containers.containers import UP_STATES
@@ -15,11 +13,12 @@ from agent.apps.containers.readiness import Requirement
 from agent.apps.errors import AppError
 from agent.apps.host import Host
 from agent.apps.operations.before_stop import check_and_drain
+from agent.apps.operations.create import make_container
 from agent.apps.operations.restore import make_restored, unused_volumes
 from agent.apps.requests import Rebuild, Restore
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
-from agent.engine.models import Container, Image
+from agent.engine.models import Container
 from agent.journal import ReplacedEntry, ReplaceEntry
 from agent.model import App, is_left_down, not_started
 
@@ -79,11 +78,7 @@ async def carry_out_replacement(host: Host, job: Job, entry: ReplaceEntry) -> No
         if isinstance(job.request, Restore):
             made, container_id = await make_restored(host, entry, job.request.tar)
         else:
-            target, container_id = await host.images.with_fetched(
-                entry.target.image,
-                fetch=partial(_image, host, job, entry),
-                create=partial(host.containers.create, entry),
-            )
+            target, container_id = await make_container(host, job, entry)
             made = _with_volumes(host, entry, target)
         replaced = await _swap(host, job, made, container_id)
     except (AppError, EngineRefused) as error:
@@ -147,17 +142,6 @@ def not_started_yet(app: App, container_id: str | None) -> App:
         password_pending=app.password is not None,
         message=None,
     )
-
-
-async def _image(host: Host, job: Job, entry: ReplaceEntry) -> Image:
-    """Return the image to use: a new version only for a new reference, or for a rebuild."""
-    target, must_pull = entry.target, entry.header.operation == "rebuild"
-    with job.pulling() as progress:
-        if must_pull or target.image_id is None:
-            return await host.images.fetch(
-                target.image, app=target, must_pull=must_pull, progress=progress
-            )
-        return await host.images.of_version(target, target.image_id, progress=progress)
 
 
 async def _clean_up(host: Host, entry: ReplacedEntry) -> None:

@@ -5,16 +5,19 @@ cannot change, so the container is replaced. If the operation breaks off before 
 made is removed; later, the old container and volumes are.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import suppress
 
 import msgspec
 
+from agent.apps.archives.access import check_declared
 from agent.apps.containers.containers import UP_STATES
 from agent.apps.containers.data import restored_volume_name
 from agent.apps.errors import AppNotStopped
 from agent.apps.host import Host
 from agent.apps.requests import Restore
 from agent.apps.runner.job import Job
+from agent.engine.errors import EngineRefused
 from agent.engine.models import MIB, Container
 from agent.journal import ReplaceEntry
 from agent.model import App
@@ -35,7 +38,7 @@ async def plan_restore(host: Host, job: Job, _request: Restore) -> ReplaceEntry:
     volumes = await host.data.volumes(app)
     await _check_unused(host, app, volumes.values())
     await host.admission.check_disk()
-    await host.data.image(app, container)
+    check_declared(app, await host.data.image(app, container), volumes)
     new = _new_volumes(app, job.header.id)
     return ReplaceEntry(header=job.header, before=app, target=app, new_volumes=tuple(new.values()))
 
@@ -66,17 +69,24 @@ async def make_restored(
     before, new = entry.before, _new_volumes(entry.before, entry.id)
     image = await host.data.image(before, await _stopped(host, before))
     helper = await host.data.open_to_fill(entry, image, new)
-    filled = await host.data.fill(helper, while_there_is_room(host, tar))
+    filled = await host.data.fill(helper, while_there_is_room(tar, host.images.unneeded.make_room))
     await host.data.close(helper)
     # Somebody may have started the container by hand, or mounted the volumes elsewhere.
     await _stopped(host, before)
     await _check_unused(host, before, [before.volumes[path] for path in filled])
-    restored = {path: new[path] for path in filled}
-    target = msgspec.structs.replace(before, volumes=before.volumes | restored)
-    entry = msgspec.structs.replace(entry, target=target)
+    with suppress(EngineRefused):  # what a reading that broke off left keeps the former volumes
+        await host.data.sweep()
+    entry = msgspec.structs.replace(entry, target=restored_app(entry, filled))
     await host.context.repository.advance(entry)
     target, container_id = await host.containers.create(entry, image)
     return msgspec.structs.replace(entry, target=target), container_id
+
+
+def restored_app(entry: ReplaceEntry, filled: Collection[str]) -> App:
+    """Return the app with the new volumes of the paths that are filled."""
+    new = _new_volumes(entry.before, entry.id)
+    chosen = entry.before.volumes | {path: new[path] for path in filled}
+    return msgspec.structs.replace(entry.before, volumes=chosen)
 
 
 def _new_volumes(app: App, operation: str) -> dict[str, str]:
@@ -87,13 +97,15 @@ def _new_volumes(app: App, operation: str) -> dict[str, str]:
     }
 
 
-async def while_there_is_room(host: Host, tar: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield a tar as it comes; DiskFull."""
+async def while_there_is_room(
+    tar: AsyncIterator[bytes], check: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[bytes]:
+    """Yield a tar as it comes; what ``check`` raises, which is called now and then."""
     taken = 0
     async for chunk in tar:
         taken += len(chunk)
         if taken >= LOOK_BYTES:
-            await host.admission.check_disk()
+            await check()
             taken = 0
         yield chunk
 

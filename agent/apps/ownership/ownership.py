@@ -83,12 +83,6 @@ class Ownership:
         # Called when `rollcall-agent adopt` has added to the identities.
         self.adopted: list[Callable[[], None]] = []
 
-    def copied(self, engine: Engine, repository: AppRepository) -> "Ownership":
-        """Return what is known now, for a dry run with its own engine and repository."""
-        copy = Ownership(engine, repository, self._identity, self._log)
-        copy._adopted, copy._own = self._adopted, self._own
-        return copy
-
     @property
     def agent(self) -> str:
         """The identity that is written on what this agent makes."""

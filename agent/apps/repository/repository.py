@@ -63,25 +63,6 @@ class AppRepository:
         self.feed.add(stored.latest_events)
         self.store.listeners.append(self.feed.add)
 
-    def copied(self, store: AgentDatabase) -> "AppRepository":
-        """Return a repository with the same apps and journal, which writes to another store."""
-        copy = AppRepository(store, clock=self._clock, holders=self.holders)
-        copy.load(
-            StoredState(
-                adopted=self.adopted,
-                apps=[*{**self._apps, **self._being_written}.values()],
-                entries=self.entries(),
-                undone=[*self._undone],
-                kept_data=self._kept_data,
-                images=self.revisions.all(),
-                pulled=self.pulls.images,
-                pulls=[*self.pulls.begun.values()],
-                latest_events=[],
-                run_events=[],
-            )
-        )
-        return copy
-
     def get(self, name: str) -> App:
         """Return an app, also while it is being created; AppNotFound."""
         app = self.find(name)
@@ -196,7 +177,7 @@ class AppRepository:
         it failed, or the one that made a container which is still to be removed. ``kept_data`` are
         the volumes, by path, that a deleted app leaves; empty, they belong to an app again.
         """
-        revised = self._revise(app, entry.header, error) if app is not None else None
+        revised = self.revised(app, entry.header, error) if app is not None else None
         transaction = AppTransaction(
             name=entry.app,
             app=revised.app if revised is not None else None,
@@ -229,7 +210,7 @@ class AppRepository:
         ``outcome_of`` is the operation that ends with it, which may change fields; ``error`` is as
         in finish.
         """
-        revised = self._revise(app, outcome_of, error)
+        revised = self.revised(app, outcome_of, error)
         event = self._outcome(outcome_of, revised, error) if outcome_of is not None else None
         transaction = AppTransaction(
             name=app.name, app=revised.app, revision=revised.revision, event=event
@@ -244,7 +225,10 @@ class AppRepository:
         finally:
             del self._being_written[app.name]
 
-    def _revise(self, app: App, header: EntryHeader | None, error: Exception | None) -> Revised:
+    def revised(
+        self, app: App, header: EntryHeader | None, error: Exception | None = None
+    ) -> Revised:
+        """Return an app as it is written once an operation has ended, with its new revision."""
         before = self._apps.get(app.name)
         # A stop may be what ended the operation before it.
         is_done = header is not None and header.operation != "stop" and error is None

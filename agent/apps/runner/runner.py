@@ -13,6 +13,7 @@ from agent.apps.host import Host
 from agent.apps.requests import KINDS, Request
 from agent.apps.runner.job import Job, OperationStatus
 from agent.engine.errors import (
+    DiskFull,
     EngineConflict,
     EngineError,
     EngineRefused,
@@ -247,7 +248,7 @@ class OperationRunner:
             by=requester.name,
             actor=requester.actor,
             since=self._context.clock(),
-            background=requester.respond_async,
+            background=requester.respond_async and KINDS[request.operation].in_background,
         )
         return Job(
             header,
@@ -288,7 +289,11 @@ class OperationRunner:
                 return
             # No await between the check of the ports, which ends the plan, and the registration of
             # the entry: another operation could take them.
-            plan = await self._operations.plan[type(request)](self._host, job, request)
+            try:
+                plan = await self._operations.plan[type(request)](self._host, job, request)
+            except DiskFull:
+                await self._host.images.unneeded.make_room()
+                plan = await self._operations.plan[type(request)](self._host, job, request)
             if isinstance(plan, App):
                 await self._context.repository.put(plan, outcome_of=job.header)
             elif plan is not None:

@@ -1,48 +1,23 @@
 """The apps of this host: everything that can be asked of them."""
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-)
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from agent.apps.dry_run.engine import DryEngine
-from agent.apps.dry_run.host import dry_host, recover_ended_pull
-from agent.apps.dry_run.plan import Plan, plan_change
+from agent.apps.dry_run import dry_run
 from agent.apps.errors import AppNotFound
 from agent.apps.host import Host
 from agent.apps.operations.export import Export, Reading
-from agent.apps.operations.kinds import OPERATIONS
+from agent.apps.records import AppView, EventView, PlanView, event_view
 from agent.apps.repository.feed import EventFeed
-from agent.apps.requests import (
-    AddLabel,
-    Create,
-    Delete,
-    Rebuild,
-    RemoveLabel,
-    Request,
-    Restart,
-    Restore,
-    Rollback,
-    SetPassword,
-    Start,
-    Stop,
-    Update,
-)
+from agent.apps.requests import Create, Delete, Request, Stop
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery
 from agent.apps.service.queries import AppQueries
-from agent.apps.views.apps import AppView
-from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineError
 from agent.journal import CreateEntry
-from agent.model import AppChanges, NewApp
 from agent.state.history import Revision
 
 
@@ -61,31 +36,8 @@ class Apps:
         self.runner = runner
         self.queries = queries
         self.hosted = hosted
-        self._host = host
+        self.host = host
         self._repository = host.context.repository
-
-    async def plan(
-        self,
-        name: str,
-        requester: Requester,
-        change: "Callable[[Apps, Requester], Awaitable[AppView | None]]",
-        *,
-        ends_pulls: bool = False,
-    ) -> Plan:
-        """Return what a change of an app would do, by carrying it out on a copy of the apps.
-
-        Errors are raised as by the change. ``ends_pulls``: the change ends a pull of the app.
-        """
-        ended = await self.runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
-        engine = DryEngine(self._host.context.engine)
-        host = dry_host(self._host, engine)
-        recover = dict(OPERATIONS.recover)
-        if ended is not None:
-            recover[type(ended)] = recover_ended_pull
-        runner = OperationRunner(host, replace(OPERATIONS, recover=recover))
-        apps = Apps(host, runner, AppQueries(host, runner), self.hosted)
-        carry_out = partial(change, apps, replace(requester, respond_async=False, drains=False))
-        return await plan_change(self._host, host, engine, name, carry_out)
 
     async def change(self, request: Request, requester: Requester) -> AppView | None:
         """Change an app, and return it as it is then; None if it was deleted.
@@ -101,7 +53,7 @@ class Apps:
         if not isinstance(request, Create):
             self._repository.get(name)
         elif self.runner.status(name) is None:  # an operation under way may delete it
-            self._host.admission.check_name(name)
+            self.host.admission.check_name(name)
         is_created = isinstance(entry, CreateEntry)
         try:
             ended = await self.runner.run(request, requester)
@@ -117,51 +69,9 @@ class Apps:
             return None if ended else await self.queries.one(name)
         return None
 
-    async def create(self, wanted: NewApp, requester: Requester) -> AppView:
-        """Create an app, and wait until it runs."""
-        return await self._change(Create(wanted.name, wanted), requester)
-
-    async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
-        """Change fields of an app."""
-        return await self._change(Update(name, changes), requester)
-
-    async def rebuild(self, name: str, requester: Requester) -> AppView:
-        """Pull an app's image and replace its container."""
-        return await self._change(Rebuild(name), requester)
-
-    async def rollback(self, name: str, number: int | None, requester: Requester) -> AppView:
-        """Bring an app back to a revision, None for the one before the present."""
-        return await self._change(Rollback(name, number), requester)
-
-    async def start(self, name: str, requester: Requester) -> AppView:
-        """Start an app."""
-        return await self._change(Start(name), requester)
-
-    async def restart(self, name: str, requester: Requester) -> AppView:
-        """Stop an app and start it again, in its container."""
-        return await self._change(Restart(name), requester)
-
-    async def stop(self, name: str, requester: Requester) -> AppView:
-        """Stop an app; an operation that pulls its image is undone."""
-        return await self._change(Stop(name), requester)
-
-    async def delete(
-        self, name: str, requester: Requester, *, keep_data: bool = False
-    ) -> AppView | None:
-        """Remove an app and, unless it is to be kept, its data; None once it is gone."""
-        return await self.change(Delete(name, keep_data), requester)
-
-    async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
-        """Set the password of the app's user."""
-        return await self._change(SetPassword(name, password), requester)
-
-    async def add_label(self, name: str, label: str, requester: Requester) -> AppView:
-        """Add a label to an app."""
-        return await self._change(AddLabel(name, label), requester)
-
-    async def remove_label(self, name: str, label: str, requester: Requester) -> AppView:
-        """Remove a label from an app."""
-        return await self._change(RemoveLabel(name, label), requester)
+    async def plan(self, request: Request, requester: Requester) -> PlanView:
+        """Return what a change would do; errors as of the change."""
+        return await dry_run(self.host, self.runner, request, requester)
 
     @asynccontextmanager
     async def export(
@@ -186,23 +96,14 @@ class Apps:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not reading.opened.done():
                 ended.result()
-            async with aclosing(self._host.data.read(reading.opened.result())) as chunks:
+            async with aclosing(self.host.data.read(reading.opened.result())) as chunks:
                 yield chunks
         finally:
             reading.finished.set()
             if reading.opened.done():
                 with suppress(EngineError):
-                    await self._host.data.close(reading.opened.result())
+                    await self.host.data.close(reading.opened.result())
         await asyncio.wait([ended])
-
-    async def restore(self, name: str, tar: AsyncIterator[bytes], requester: Requester) -> AppView:
-        """Replace the data of a stopped app by that of a tar, whole or not at all."""
-        return await self._change(Restore(name, tar), replace(requester, respond_async=False))
-
-    async def _change(self, request: Request, requester: Requester) -> AppView:
-        view = await self.change(request, requester)
-        assert view is not None
-        return view
 
     async def history(self, name: str) -> list[Revision]:
         """Return the revisions of an app, the newest first."""

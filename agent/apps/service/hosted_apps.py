@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from agent.apps.context import AgentContext
+from agent.apps.records import is_healthy
 from agent.apps.upkeep.serving import Serving
 from agent.apps.upkeep.watcher import EngineState
-from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
 from agent.engine.models import Container
 from agent.model import App
@@ -86,7 +86,7 @@ class HostedAppsQuery:
             labels=app.labels,
             running=running,
             stopped=app.desired == "stopped" and not running,
-            healthy=False if is_unhealthy else views.is_healthy(container),
+            healthy=False if is_unhealthy else is_healthy(container),
             crashing=is_loop,
             failed=app.failed,
             serving=app.name in serving,

@@ -10,9 +10,8 @@ import msgspec
 from agent.apps.errors import AppNotRunning
 from agent.apps.host import Host
 from agent.apps.labels import APP_LABEL
+from agent.apps.records import AppView, record, with_inspection
 from agent.apps.runner.runner import OperationRunner
-from agent.apps.views import apps as views
-from agent.apps.views.apps import AppView
 from agent.engine.errors import (
     EngineConflict,
     EngineRefused,
@@ -23,7 +22,7 @@ from agent.engine.models import (
     Process,
     Sample,
 )
-from agent.model import App, ForeignObject
+from agent.model import ForeignObject
 
 # An average over a longer time says nothing about the present.
 MAX_SAMPLE_AGE_SECONDS = 300.0
@@ -63,17 +62,27 @@ class AppQueries:
         self, *, labels: Collection[str] = (), states: Collection[str] = ()
     ) -> list[AppView]:
         """List apps by name: those with all of the labels, in any of the states."""
-        containers, wanted = await self.containers(), frozenset(labels)
+        listed = await self._context.engine.containers(label=APP_LABEL)
+        containers, wanted = await self._own(listed), frozenset(labels)
         found = [
-            self._record(app, containers.get(app.container_id or ""))
+            record(
+                self._host,
+                app,
+                containers.get(app.container_id or ""),
+                self._runner.status(app.name),
+            )
             for app in self._context.repository.all()
             if not wanted or wanted.issubset(app.labels)
         ]
-        return [record for record in found if not states or record.state in states]
+        return [each for each in found if not states or each.state in states]
 
     async def containers(self, seconds: float | None = None) -> dict[str, Container]:
         """Return this agent's containers of apps by id, with what the checks of the apps found."""
-        listed = await self._context.engine.containers(label=APP_LABEL, seconds=seconds)
+        return await self._own(
+            await self._context.engine.containers(label=APP_LABEL, seconds=seconds)
+        )
+
+    async def _own(self, listed: Collection[Container]) -> dict[str, Container]:
         found = {each.id: each for each in await self.ownership.own(listed)}
         findings = self._context.health.findings
         for app in self._context.repository.existing():
@@ -100,21 +109,8 @@ class AppQueries:
             container = self._context.health.findings.shown(app, container)
             # Only an inspection shows all of the last run.
             self._context.health.runs.inspected(app.name, container)
-        return views.with_inspection(self._record(app, container), container)
-
-    def _record(self, app: App, container: Container | None) -> AppView:
-        """Return the record of an app, as a list shows it."""
-        record = views.record_of(
-            app,
-            container,
-            self._runner.status(app.name),
-            run=self._context.health.runs.last(app.name, container),
-            crashes=self._context.health.crashes.message(app.name),
-            note=self._host.containers.network.message(container)
-            if container is not None
-            else None,
-        )
-        return views.with_check(record, self._context.health.findings.why_unhealthy(app, container))
+        view = record(self._host, app, container, self._runner.status(name))
+        return with_inspection(view, container)
 
     async def processes(self, name: str) -> list[Process]:
         """List an app's processes, none when it does not run."""

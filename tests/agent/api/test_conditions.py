@@ -12,7 +12,6 @@ import yaml
 from aiohttp import ClientSession
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.engine.errors import DiskFull, ImageServerBusy, ImageServerUnavailable
 from agent.engine.models import PullProgress
 from agent.model import AppChanges, NewApp
@@ -25,7 +24,7 @@ from tests.support.agent.engines.fake_engine import (
     fake_image,
 )
 from tests.support.agent.in_process import OPERATOR, in_process_agent, served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
 
@@ -98,21 +97,21 @@ async def answers(
     return found
 
 
-async def create(apps: Apps, name: str = "web") -> None:
+async def create(apps: AskedApps, name: str = "web") -> None:
     """Create an app with a label and two revisions, of different images."""
     await apps.create(NewApp(name=name, image=OTHER_IMAGE), ASKER)
     await apps.update(name, AppChanges(image=IMAGE), ASKER)
     await apps.add_label(name, LABEL, ASKER)
 
 
-async def create_many(apps: Apps) -> None:
+async def create_many(apps: AskedApps) -> None:
     """Create more apps than there is room for on a small disk."""
     for number in range(600):
         await apps.create(NewApp(name=f"app-{number}", image=IMAGE), ASKER)
 
 
 @asynccontextmanager
-async def api_over(engine: FakeEngine, folder: Path) -> AsyncIterator[tuple[Apps, str]]:
+async def api_over(engine: FakeEngine, folder: Path) -> AsyncIterator[tuple[AskedApps, str]]:
     """Yield the apps of an agent and the address of its API."""
     log = LogCapture()
     bound = structlog.wrap_logger(None, processors=[log])

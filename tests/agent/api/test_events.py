@@ -13,15 +13,14 @@ import structlog
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from structlog.testing import LogCapture
 
-from agent.api.events import MAX_READERS
+from agent.api.streams import MAX_READERS
 from agent.apps.repository.feed import MAX_EVENTS
-from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from agent.state.history import Event
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import OPERATOR, READER, served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 
 pytestmark = pytest.mark.slow
 TIMEOUT_SECONDS = 60
@@ -30,7 +29,7 @@ TIMEOUT_SECONDS = 60
 class Client:
     """Asks an agent's API."""
 
-    def __init__(self, apps: Apps, base_url: str, session: ClientSession) -> None:
+    def __init__(self, apps: AskedApps, base_url: str, session: ClientSession) -> None:
         self.apps = apps
         self.base_url = base_url
         self._session = session

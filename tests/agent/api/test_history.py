@@ -12,12 +12,11 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, OPERATOR, READER, application
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,7 @@ AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 class Api:
     """The API of an agent with the app ``web``, which has two revisions."""
 
-    apps: Apps
+    apps: AskedApps
     client: TestClient[web.Request, web.Application]
 
     async def ask(

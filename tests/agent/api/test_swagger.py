@@ -18,17 +18,13 @@ from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
 from agent.api.changes import LabelBody, RollbackBody
-from agent.api.fields import decode_fields
-from agent.api.requests import log_window
+from agent.api.requests import decode_fields, log_window
 from agent.apps.admission.fields import check_changes, check_label
 from agent.apps.containers.passwords import check_password
-from agent.apps.dry_run.plan import Plan
 from agent.apps.errors import AppError
 from agent.apps.metrics.sampler import UsageSamples
-from agent.apps.service.apps import Apps
+from agent.apps.records import AppState, AppView, EventView, PlanView
 from agent.apps.service.queries import Stats
-from agent.apps.views.apps import AppState, AppView
-from agent.apps.views.events import EventView
 from agent.engine.models import Process
 from agent.model import AppChanges, NewApp
 from agent.state.history import Revision
@@ -36,7 +32,7 @@ from httpd.errors import BadInput
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.in_process import READER, application
-from tests.support.agent.running_apps import AT_ONCE, running_apps
+from tests.support.agent.running_apps import AT_ONCE, AskedApps, running_apps
 from tests.support.examples import share_of
 from tests.support.httpd.swagger import (
     check_document,
@@ -58,19 +54,21 @@ def document() -> Any:
 
 
 @pytest_asyncio.fixture
-async def apps(tmp_path: Path) -> AsyncIterator[Apps]:
+async def apps(tmp_path: Path) -> AsyncIterator[AskedApps]:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         yield apps
 
 
-async def test_it_is_valid_as_it_is_served(apps: Apps, aiohttp_client: AiohttpClient) -> None:
+async def test_it_is_valid_as_it_is_served(apps: AskedApps, aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(application(apps, new_metrics(), LOG))
     response = await client.get("/swagger.json", headers={"Authorization": READER})
 
     check_document(await response.json())
 
 
-async def test_it_has_the_operations_of_the_agent_and_no_others(apps: Apps, document: Any) -> None:
+async def test_it_has_the_operations_of_the_agent_and_no_others(
+    apps: AskedApps, document: Any
+) -> None:
     app = application(apps, new_metrics(), LOG)
 
     assert documented_operations(document) == served_operations(app)
@@ -103,7 +101,7 @@ def test_records_are_documented_as_they_are_with_the_nulls_that_are_put_into_the
 
     command = "command: it cannot be null"
     assert differences(document, "App", AppView) == [f"App.{env}", f"App.{command}"]
-    assert differences(document, "Plan", Plan) == [
+    assert differences(document, "Plan", PlanView) == [
         f"Plan.app.{env}",
         f"Plan.app.{command}",
         "Plan.app.volumes: it cannot be null",

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.requests import Rebuild
 from agent.apps.runs import MOST_ENDS, Crashes
-from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from agent.state.history import Event
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.machine.clocks import ManualClock
 from tests.support.waiting import async_until
 
@@ -145,7 +145,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert seen.crashes.remembered == 1
 
 
-async def _loop_is_told(apps: Apps, *, is_so: bool) -> bool:
+async def _loop_is_told(apps: AskedApps, *, is_so: bool) -> bool:
     (listed,) = await apps.queries.all()
     record = await apps.queries.one("web")
     (hosted,) = (await apps.hosted.hosted_apps()).apps
@@ -171,7 +171,7 @@ async def test_a_loop_is_told_until_the_app_is_changed_also_by_an_agent_that_was
         assert await _loop_is_told(apps, is_so=True)
         assert (await apps.queries.one("web")).state == "running"
         assert (await apps.queries.one("web")).healthy is None
-        plan = await apps.plan("web", ASKER, lambda dry, asker: dry.rebuild("web", asker))
+        plan = await apps.plan(Rebuild("web"), ASKER)
         assert plan.app is not None
         assert plan.app.message is None
         await apps.rebuild("web", ASKER)

@@ -11,19 +11,18 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.api.errors import STATUS_BY_ERROR
+from agent.api.routes import STATUS_BY_ERROR
 from agent.apps import errors
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import AppError
 from agent.apps.ownership.adopt import Adopter
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineConflict, EngineError
 from agent.engine.models import MIB, EngineInfo, ExecResult, PullProgress, Sample
 from agent.model import AppChanges, NewApp
 from httpd.errors import ErrorTable
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine, fake_image
 from tests.support.agent.in_process import identity_of
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -82,7 +81,7 @@ class HardEngine(FakeEngine):
 class Scene:
     """What a refusal happens on."""
 
-    apps: Apps
+    apps: AskedApps
     engine: HardEngine
     folder: Path
 
@@ -311,7 +310,7 @@ def refusals() -> set[type[AppError]]:
     return found
 
 
-async def prepare(apps: Apps, engine: FakeEngine) -> None:
+async def prepare(apps: AskedApps, engine: FakeEngine) -> None:
     for number, name in enumerate(("web", "off", "lost", "paused")):
         ports = {"ssh_port": 21000 + 2 * number, "http_port": 21001 + 2 * number}
         await apps.create(NewApp(name=name, image=IMAGE, **ports), ASKER)

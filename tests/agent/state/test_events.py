@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.apps.views.events import event_view
+from agent.apps.records import event_view
 from agent.journal import Actor, EntryHeader, StopEntry
 from agent.state.database import AgentDatabase
 from agent.state.history import (

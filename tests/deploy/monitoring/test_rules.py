@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
-from agent.apps.views.apps import AppState
+from agent.apps.records import AppState
 from tests.support.monitoring import FOLDER, RULES, alerts, expressions, matched, selectors_in
 from tests.support.pages import FENCED, Page
 

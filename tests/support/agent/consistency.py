@@ -6,19 +6,18 @@ from itertools import pairwise
 
 from agent.apps.errors import AppError
 from agent.apps.labels import APP_LABEL
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.errors import EngineUnavailable
 from agent.model import NewApp, spec_values
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.agent.running_apps import ASKER
+from tests.support.agent.running_apps import ASKER, AskedApps
 from tests.support.waiting import async_until
 
 DEFAULT_NETWORK = "default"
 NEW = NewApp(name="web", image=IMAGE)
 BACKGROUND = replace(ASKER, respond_async=True)
-Action = Callable[[Apps], Awaitable[object]]
+Action = Callable[[AskedApps], Awaitable[object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +38,14 @@ class Expected:
     network: str = DEFAULT_NETWORK
 
 
-async def until_idle(apps: Apps) -> None:
+async def until_idle(apps: AskedApps) -> None:
     async def idle() -> bool:
         return all(record.progress is None for record in await apps.queries.all())
 
     await async_until(idle)
 
 
-async def check(apps: Apps, engine: FakeEngine, expected: Expected | None = None) -> None:
+async def check(apps: AskedApps, engine: FakeEngine, expected: Expected | None = None) -> None:
     """Assert that record, container, network and volumes agree, and that no volume is lost or left.
 
     Without ``expected`` there was nothing before the operation.
@@ -73,7 +72,7 @@ async def check(apps: Apps, engine: FakeEngine, expected: Expected | None = None
         await check_history(apps, record, container)
 
 
-async def check_history(apps: Apps, record: AppView, container: FakeContainer) -> None:
+async def check_history(apps: AskedApps, record: AppView, container: FakeContainer) -> None:
     """Assert that the newest revision is the app as it is, and that none was written twice."""
     revisions = (await apps.history(record.name))[::-1]
     assert [each.revision for each in revisions] == list(range(1, len(revisions) + 1))
@@ -85,7 +84,7 @@ async def check_history(apps: Apps, record: AppView, container: FakeContainer) -
         assert (spec_values(before), before.image_id) != (spec_values(after), after.image_id)
 
 
-async def run_to_its_end(run: Action, apps: Apps) -> None:
+async def run_to_its_end(run: Action, apps: AskedApps) -> None:
     try:
         await run(apps)
     except (AppError, EngineUnavailable):

@@ -11,12 +11,16 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
+from agent.apps import requests
 from agent.apps.admission.disk import flush_disks
 from agent.apps.defaults import AppDefaults
+from agent.apps.records import AppView
+from agent.apps.requests import Request
 from agent.apps.runner.runner import Requester
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
+from agent.model import AppChanges, NewApp
 from agent.state.database import AgentDatabase
 from httpd.auth import Caller, Keyring
 from tests.support.agent.in_process import DEFAULTS, IDENTITY, identity_of, without_adoption
@@ -38,6 +42,53 @@ class WatchedKeyring(Keyring):
             yield
 
 
+class AskedApps(Apps):
+    """Apps with a method for each change."""
+
+    async def _asked(self, request: Request, requester: Requester) -> AppView:
+        view = await self.change(request, requester)
+        assert view is not None
+        return view
+
+    async def create(self, wanted: NewApp, requester: Requester) -> AppView:
+        return await self._asked(requests.Create(wanted.name, wanted), requester)
+
+    async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
+        return await self._asked(requests.Update(name, changes), requester)
+
+    async def rebuild(self, name: str, requester: Requester) -> AppView:
+        return await self._asked(requests.Rebuild(name), requester)
+
+    async def rollback(self, name: str, number: int | None, requester: Requester) -> AppView:
+        return await self._asked(requests.Rollback(name, number), requester)
+
+    async def start(self, name: str, requester: Requester) -> AppView:
+        return await self._asked(requests.Start(name), requester)
+
+    async def stop(self, name: str, requester: Requester) -> AppView:
+        return await self._asked(requests.Stop(name), requester)
+
+    async def restart(self, name: str, requester: Requester) -> AppView:
+        return await self._asked(requests.Restart(name), requester)
+
+    async def delete(
+        self, name: str, requester: Requester, *, keep_data: bool = False
+    ) -> AppView | None:
+        return await self.change(requests.Delete(name, keep_data), requester)
+
+    async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
+        return await self._asked(requests.SetPassword(name, password), requester)
+
+    async def add_label(self, name: str, label: str, requester: Requester) -> AppView:
+        return await self._asked(requests.AddLabel(name, label), requester)
+
+    async def remove_label(self, name: str, label: str, requester: Requester) -> AppView:
+        return await self._asked(requests.RemoveLabel(name, label), requester)
+
+    async def restore(self, name: str, tar: AsyncIterator[bytes], requester: Requester) -> AppView:
+        return await self._asked(requests.Restore(name, tar), requester)
+
+
 @asynccontextmanager
 async def running_apps(
     folder: Path,
@@ -52,7 +103,7 @@ async def running_apps(
     flush: Callable[[], Awaitable[None]] = flush_disks,
     clock: Callable[[], float] = time.time,
     holders: Callable[[str], str] = lambda _: "",
-) -> AsyncIterator[Apps]:
+) -> AsyncIterator[AskedApps]:
     """Run apps while the context is open; ``folder`` holds their database."""
     if not adopt:
         await without_adoption(folder)
@@ -69,7 +120,7 @@ async def running_apps(
         drain_seconds=drain_seconds,
         holders=holders,
     ) as apps:
-        yield apps
+        yield AskedApps(apps.host, apps.runner, apps.queries, apps.hosted)
 
 
 async def told(apps: Apps, name: str = "web") -> list[tuple[Any, ...]]:

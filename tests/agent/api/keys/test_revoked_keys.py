@@ -10,13 +10,12 @@ import structlog
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from httpd.auth import Caller, fingerprint
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import KEYS, OPERATOR, READER, WRITER, served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, WatchedKeyring, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, WatchedKeyring, running_apps
 from tests.support.agent.tars import packed
 from tests.support.waiting import async_until
 
@@ -77,7 +76,11 @@ class Agent:
     """An agent that is asked with the operator's key, whose keys can be replaced."""
 
     def __init__(
-        self, engine: EndlessEngine, apps: Apps, keyring: WatchedKeyring, session: ClientSession
+        self,
+        engine: EndlessEngine,
+        apps: AskedApps,
+        keyring: WatchedKeyring,
+        session: ClientSession,
     ) -> None:
         self.engine = engine
         self.apps = apps

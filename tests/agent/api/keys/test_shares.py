@@ -16,7 +16,6 @@ from agent.api.data import MAX_TRANSFERS
 from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS_OF_KEY
 from agent.apps.runner.runner import MOST_OPERATIONS
-from agent.apps.service.apps import Apps
 from agent.engine.models import Image, PullProgress
 from agent.model import HealthCheck, NewApp
 from httpd.auth import Caller, fingerprint
@@ -24,7 +23,7 @@ from httpd.metrics import new_metrics
 from runtime.turns import share
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, WatchedKeyring, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, WatchedKeyring, running_apps
 from tests.support.agent.tars import packed
 from tests.support.waiting import async_until
 
@@ -74,7 +73,7 @@ class Agent:
     """An agent with a key for all apps and one for the apps ``tm-*``."""
 
     def __init__(
-        self, engine: HeldEngine, apps: Apps, keyring: WatchedKeyring, session: ClientSession
+        self, engine: HeldEngine, apps: AskedApps, keyring: WatchedKeyring, session: ClientSession
     ) -> None:
         self.engine = engine
         self.apps = apps

@@ -14,14 +14,13 @@ from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
 from agent.apps.metrics.sampler import AppUsage, UsageSamples
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.model import NewApp
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, KEYS, OPERATOR, served
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 
 SHOP = "shop-key-0123456789"
 BOUNDS = ("shop", "shop-*")
@@ -37,7 +36,7 @@ USAGE = UsageSamples(
 class Agent:
     """An agent with the apps blog, shop and shop-2, asked with the key for the latter two."""
 
-    def __init__(self, apps: Apps, keyring: Keyring, session: ClientSession) -> None:
+    def __init__(self, apps: AskedApps, keyring: Keyring, session: ClientSession) -> None:
         self.apps = apps
         self.keyring = keyring
         self.session = session

@@ -13,14 +13,13 @@ from structlog.testing import LogCapture
 from agent.apps.admission.admission import MOST_APPS, MOST_BYTES
 from agent.apps.admission.fields import check_new_app
 from agent.apps.errors import ImageNotAllowed, InvalidApp, MemoryPromised, TooManyApps
-from agent.apps.service.apps import Apps
 from agent.engine.models import EngineInfo
 from agent.model import App, AppChanges, HealthCheck, NewApp
 from agent.state.database import AgentDatabase
 from runtime.turns import share
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine, fake_image
 from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -87,17 +86,17 @@ def test_a_server_has_a_dot_or_a_port_or_is_localhost(image: str) -> None:
     check_new_app(NewApp(name="web", image=image))
 
 
-async def rebuilt(apps: Apps) -> None:
+async def rebuilt(apps: AskedApps) -> None:
     await apps.rebuild("web", ASKER)
 
 
-async def rolled_back(apps: Apps) -> None:
+async def rolled_back(apps: AskedApps) -> None:
     await apps.rollback("web", 1, ASKER)
 
 
 @pytest.mark.parametrize("change", [rebuilt, rolled_back])
 async def test_an_app_from_before_goes_on_and_is_not_rebuilt_or_rolled_back(
-    tmp_path: Path, change: Callable[[Apps], Awaitable[None]]
+    tmp_path: Path, change: Callable[[AskedApps], Awaitable[None]]
 ) -> None:
     engine = engine_with_both()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
@@ -115,7 +114,7 @@ def with_teams_key(name: str) -> str:
     return "team" if name.startswith("team-") else ""
 
 
-async def create_with(apps: Apps, name: str, memory: int) -> None:
+async def create_with(apps: AskedApps, name: str, memory: int) -> None:
     await apps.create(NewApp(name=name, image=IMAGE, memory=memory), ASKER)
 
 
@@ -218,7 +217,7 @@ def with_teams_keys(name: str) -> str:
 @asynccontextmanager
 async def running_beside(
     folder: Path, *names: str, env: dict[str, str] | None = None
-) -> AsyncIterator[Apps]:
+) -> AsyncIterator[AskedApps]:
     """Run apps beside failed ones of these names."""
     store = AgentDatabase(folder / "agent.db")
     await store.open()
@@ -270,7 +269,7 @@ async def test_all_apps_together_are_only_so_large(tmp_path: Path, prefix: str, 
         await apps.rebuild(small, ASKER)
 
 
-async def fill_with_labels(apps: Apps, name: str) -> None:
+async def fill_with_labels(apps: AskedApps, name: str) -> None:
     """Add large labels, as many as one app may have at most."""
     for number in range(60):
         await apps.add_label(name, f"k{number}:{'x' * 1000}", ASKER)

@@ -10,10 +10,9 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppNotStopped, DataInUse, InvalidData
-from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import DATA_IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.agent.tars import packed
 from tests.support.waiting import async_until
 
@@ -25,7 +24,7 @@ async def sent(*pieces: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def stopped_app(apps: Apps) -> None:
+async def stopped_app(apps: AskedApps) -> None:
     await apps.create(NewApp(name="web", image=DATA_IMAGE), ASKER)
     await apps.stop("web", ASKER)
 

@@ -12,14 +12,13 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.dry_run.plan import Plan
 from agent.apps.errors import AppBusy, DataInUse, PortInUse
-from agent.apps.service.apps import Apps
+from agent.apps.records import PlanView
 from agent.engine.errors import DiskFull
 from agent.model import FIELD_KINDS, HealthCheck, NewApp
 from tests.support.agent.apps.changes import CHANGES, outcome, prepare, shown
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -63,14 +62,14 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
         before = everything(tmp_path, engine)
 
         was = await outcome(apps.queries.one(name_of_app))
-        planned = await outcome(apps.plan(name_of_app, ASKER, change))
+        planned = await outcome(apps.plan(change(), ASKER))
 
         assert everything(tmp_path, engine) == before
-        happened = await outcome(change(apps, ASKER))
+        happened = await outcome(apps.change(change(), ASKER))
     if isinstance(happened, tuple):
         assert planned == happened
         return
-    assert isinstance(planned, Plan)
+    assert isinstance(planned, PlanView)
     if isinstance(was, tuple) or happened is None:
         assert planned.changed is None
     else:
@@ -93,9 +92,9 @@ async def test_a_change_that_waits_for_the_end_of_a_reading_is_refused_in_a_dry_
         await prepare(apps, engine)
         async with apps.export(app, ASKER, pause=False):
             with pytest.raises(DataInUse, match="is being read"):
-                await apps.plan(app, ASKER, change)
+                await apps.plan(change(), ASKER)
 
-        assert isinstance(await apps.plan(app, ASKER, change), Plan)
+        assert isinstance(await apps.plan(change(), ASKER), PlanView)
 
 
 async def test_who_asks_while_the_app_is_busy_waits_as_for_the_change(tmp_path: Path) -> None:
@@ -112,15 +111,15 @@ async def test_who_asks_while_the_app_is_busy_waits_as_for_the_change(tmp_path: 
         await async_until(lambda: is_busy(apps))
 
         with pytest.raises(AppBusy, match="is being stopped"):
-            await apps.plan("web", replace(ASKER, wait_seconds=0), CHANGES["change env"])
-        planning = asyncio.create_task(apps.plan("web", ASKER, CHANGES["change env"]))
+            await apps.plan(CHANGES["change env"](), replace(ASKER, wait_seconds=0))
+        planning = asyncio.create_task(apps.plan(CHANGES["change env"](), ASKER))
         going_on.set()
         await stopping
 
         assert (await planning).seconds_without_service == 0
 
 
-async def is_busy(apps: Apps) -> bool:
+async def is_busy(apps: AskedApps) -> bool:
     return (await apps.queries.one("web")).progress is not None
 
 
@@ -134,7 +133,7 @@ async def test_a_port_that_somebody_took_meanwhile_is_told(tmp_path: Path) -> No
             other.listen()
 
             with pytest.raises(PortInUse, match=f"port {port} of app `off` is held by another"):
-                await apps.plan("off", ASKER, CHANGES["start"])
+                await apps.plan(CHANGES["start"](), ASKER)
 
 
 async def test_an_app_that_moves_to_the_network_of_isolated_apps_is_told_so(tmp_path: Path) -> None:
@@ -142,8 +141,8 @@ async def test_an_app_that_moves_to_the_network_of_isolated_apps_is_told_so(tmp_
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
     async with running_apps(tmp_path, engine, LogCapture(), defaults=isolated) as apps:
-        planned = await apps.plan("web", ASKER, CHANGES["rebuild"])
-        unmoved = await apps.plan("web", ASKER, CHANGES["change the record"])
+        planned = await apps.plan(CHANGES["rebuild"](), ASKER)
+        unmoved = await apps.plan(CHANGES["change the record"](), ASKER)
 
     assert "into the network `rollcall`" in str(planned.message)
     assert unmoved.message is None
@@ -157,7 +156,7 @@ async def test_an_app_that_stays_in_the_default_network_is_told_nothing_whatever
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         (container,) = engine.state.containers.values()
         container.network = "bridge"  # as Docker 26 and newer call it
-        planned = await apps.plan("web", ASKER, CHANGES["rebuild"])
+        planned = await apps.plan(CHANGES["rebuild"](), ASKER)
 
     assert (planned.replaces_container, planned.message) == (True, None)
 
@@ -166,9 +165,9 @@ async def test_what_one_dry_run_finds_healthy_is_not_healthy_in_another(tmp_path
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         check = HealthCheck(path="/", interval_seconds=3600)
         await apps.create(NewApp(name="web", image=IMAGE, health=check), ASKER)
-        await apps.plan("web", ASKER, CHANGES["change env"])
+        await apps.plan(CHANGES["change env"](), ASKER)
 
-        planned = await apps.plan("new", ASKER, CHANGES["create with all"])
+        planned = await apps.plan(CHANGES["create with all"](), ASKER)
 
         assert planned.app is not None
         assert planned.app.health is not None
@@ -187,17 +186,17 @@ async def test_only_the_restore_itself_waits_for_the_disks(tmp_path: Path) -> No
         await apps.create(NewApp(name="off", image=IMAGE), ASKER)
         await apps.stop("off", ASKER)
 
-        await apps.plan("off", ASKER, CHANGES["restore"])
+        await apps.plan(CHANGES["restore"](), ASKER)
         assert flushed == []
 
-        await CHANGES["restore"](apps, ASKER)
+        await apps.change(CHANGES["restore"](), ASKER)
         assert flushed == ["disks"]
 
 
 async def test_a_disk_that_is_too_full_is_told_as_by_the_change(tmp_path: Path) -> None:
     full = replace(AT_ONCE, min_free_percent=100)
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=full) as apps:
-        planned = await outcome(apps.plan("new", ASKER, CHANGES["create"]))
+        planned = await outcome(apps.plan(CHANGES["create"](), ASKER))
 
-        assert planned == await outcome(CHANGES["create"](apps, ASKER))
+        assert planned == await outcome(apps.change(CHANGES["create"](), ASKER))
         assert planned[0] is DiskFull

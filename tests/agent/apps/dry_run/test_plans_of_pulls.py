@@ -10,9 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError
-from agent.apps.runner.runner import Requester
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
+from agent.apps.requests import Create, Delete, Stop, Update
 from agent.engine.errors import ImageNotFound
 from agent.engine.models import PullProgress
 from agent.model import AppChanges, NewApp
@@ -29,15 +27,9 @@ async def test_an_image_that_would_be_pulled_is_asked_for_and_not_pulled(tmp_pat
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
 
-        planned = await apps.plan(
-            "web", ASKER, lambda dry, asker: dry.update("web", AppChanges(image="served:1"), asker)
-        )
+        planned = await apps.plan(Update("web", AppChanges(image="served:1")), ASKER)
         with pytest.raises(ImageNotFound, match=r"the image `other:1` cannot be had: unknown"):
-            await apps.plan(
-                "new",
-                ASKER,
-                lambda dry, asker: dry.create(NewApp(name="new", image="other:1"), asker),
-            )
+            await apps.plan(Create("new", NewApp(name="new", image="other:1")), ASKER)
 
     assert engine.asked == ["served:1", "other:1"]
     assert planned.app is not None
@@ -77,7 +69,7 @@ async def test_a_rollback_to_an_image_that_is_gone_asks_its_server_by_the_digest
         await apps.update("web", AppChanges(image="served:2"), ASKER)
         await engine.remove_image("s1")
 
-        planned = await apps.plan("web", ASKER, CHANGES["roll back"])
+        planned = await apps.plan(CHANGES["roll back"](), ASKER)
         assert (planned.replaces_container, planned.message) == (
             True,
             f"the image `{digest}` is pulled",
@@ -87,8 +79,8 @@ async def test_a_rollback_to_an_image_that_is_gone_asks_its_server_by_the_digest
         assert (engine.here(), (await apps.queries.one("web")).revision) == ({"s2"}, 2)
 
         del engine.by_digest[str(digest)]
-        planned_to_fail = await outcome(apps.plan("web", ASKER, CHANGES["roll back"]))
-        assert planned_to_fail == await outcome(CHANGES["roll back"](apps, ASKER))
+        planned_to_fail = await outcome(apps.plan(CHANGES["roll back"](), ASKER))
+        assert planned_to_fail == await outcome(apps.change(CHANGES["roll back"](), ASKER))
         assert "is not on this host any more" in planned_to_fail[1]
 
 
@@ -112,9 +104,7 @@ async def test_a_delete_that_would_end_a_pull_says_so_and_ends_none(tmp_path: Pa
         await apps.create(NewApp(name="new", image="served:1"), background)
         await engine.pulling.wait()
 
-        planned = await apps.plan(
-            "new", ASKER, lambda dry, asker: dry.delete("new", asker), ends_pulls=True
-        )
+        planned = await apps.plan(Delete("new"), ASKER)
 
         assert planned.app is None
         assert (await apps.queries.one("new")).state == "pulling"
@@ -129,15 +119,11 @@ async def test_a_stop_that_would_cancel_a_creation_is_answered_so_by_its_dry_run
         await apps.create(NewApp(name="new", image="served:1"), background)
         await engine.pulling.wait()
 
-        planned = await outcome(apps.plan("new", ASKER, stop_new, ends_pulls=True))
+        planned = await outcome(apps.plan(Stop("new"), ASKER))
 
         assert (await apps.queries.one("new")).state == "pulling"
-        assert planned == await outcome(stop_new(apps, ASKER))
+        assert planned == await outcome(apps.stop("new", ASKER))
         assert "its creation was cancelled" in planned[1]
-
-
-async def stop_new(apps: Apps, asker: Requester) -> AppView:
-    return await apps.stop("new", asker)
 
 
 async def test_a_stop_that_would_cancel_a_rebuild_shows_the_app_as_it_is_then(
@@ -150,8 +136,8 @@ async def test_a_stop_that_would_cancel_a_rebuild_shows_the_app_as_it_is_then(
         rebuilding = asyncio.create_task(apps.rebuild("new", ASKER))
         await engine.pulling.wait()
 
-        planned = await apps.plan("new", ASKER, stop_new, ends_pulls=True)
-        stopped = await stop_new(apps, ASKER)
+        planned = await apps.plan(Stop("new"), ASKER)
+        stopped = await apps.stop("new", ASKER)
 
         assert shown(planned.app) == shown(stopped)
         assert "was cancelled" in str(stopped.message)

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.records import AppView
 from agent.apps.runner.runner import Requester
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
 from agent.engine.models import Image, PullProgress
 from agent.model import NewApp
 from tests.support.agent.engines.wrapped_engine import WrappedEngine
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -41,14 +40,14 @@ def percent(record: AppView) -> int | None:
     return record.progress.percent if record.progress else None
 
 
-async def until_pulling(apps: Apps, name: str) -> None:
+async def until_pulling(apps: AskedApps, name: str) -> None:
     async def pulling() -> bool:
         return (await apps.queries.one(name)).state == "pulling"
 
     await async_until(pulling)
 
 
-async def until_all_are_told(apps: Apps, names: list[str], wanted: int) -> None:
+async def until_all_are_told(apps: AskedApps, names: list[str], wanted: int) -> None:
     """Wait until each of them is there, and its record tells this percentage."""
 
     async def told() -> bool:
@@ -59,7 +58,7 @@ async def until_all_are_told(apps: Apps, names: list[str], wanted: int) -> None:
     await async_until(told)
 
 
-async def until_done(apps: Apps, name: str) -> None:
+async def until_done(apps: AskedApps, name: str) -> None:
     async def done() -> bool:
         record = await apps.queries.one(name)
         return (record.state, record.progress) == ("running", None)

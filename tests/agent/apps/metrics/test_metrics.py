@@ -6,7 +6,7 @@ import pytest
 
 from agent.apps.admission.admission import MOST_APPS
 from agent.apps.metrics.sampler import AppSampler
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.models import MIB
 from agent.model import AppChanges, NewApp
 from tests.support.agent.apps.measured_apps import (

@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.apps.metrics.sampler import STEPS, AppSampler, Intervals, Measured, UsageHistory
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.models import MIB, DiskUsage, EngineInfo, InspectedContainer, Sample
 from agent.model import NewApp
 from tests.support.agent.apps.measured_apps import LOG, MeasuredEngine, Metrics, a_record

@@ -12,11 +12,11 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppBusy
-from agent.apps.service.apps import Apps
+from agent.apps.requests import Stop
 from agent.journal import OperationKind
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 AN_HOUR = 3600
@@ -25,13 +25,13 @@ OTHER = AppChanges(env={"A": "1"})
 
 
 @asynccontextmanager
-async def apps_of(folder: Path, engine: FakeEngine) -> AsyncIterator[Apps]:
+async def apps_of(folder: Path, engine: FakeEngine) -> AsyncIterator[AskedApps]:
     async with running_apps(folder, engine, LogCapture(), defaults=AT_ONCE) as apps:
         yield apps
 
 
 @asynccontextmanager
-async def serving_app(folder: Path, engine: FakeEngine) -> AsyncIterator[Apps]:
+async def serving_app(folder: Path, engine: FakeEngine) -> AsyncIterator[AskedApps]:
     """Yield the apps with one that serves and takes an hour to drain."""
     async with apps_of(folder, engine) as apps:
         await apps.create(NewApp(name="web", image=IMAGE, drain_seconds=AN_HOUR), ASKER)
@@ -39,16 +39,16 @@ async def serving_app(folder: Path, engine: FakeEngine) -> AsyncIterator[Apps]:
         yield apps
 
 
-async def serves(apps: Apps) -> bool:
+async def serves(apps: AskedApps) -> bool:
     return [each.serving for each in (await apps.hosted.hosted_apps()).apps] == [True]
 
 
-async def is_draining(apps: Apps) -> bool:
+async def is_draining(apps: AskedApps) -> bool:
     progress = (await apps.queries.one("web")).progress
     return progress is not None and progress.step == "draining"
 
 
-async def draining(apps: Apps, change: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+async def draining(apps: AskedApps, change: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
     """Begin a change; return it once the app drains."""
     begun = asyncio.create_task(change)
     await async_until(lambda: is_draining(apps), within=20)
@@ -116,7 +116,7 @@ async def test_a_change_that_asks_for_no_drain_waits_for_none(tmp_path: Path) ->
 
 async def test_a_dry_run_waits_for_no_drain_and_ends_none(tmp_path: Path) -> None:
     async with serving_app(tmp_path, FakeEngine()) as apps:
-        plan = await apps.plan("web", ASKER, lambda apps, asker: apps.stop("web", asker))
+        plan = await apps.plan(Stop("web"), ASKER)
 
         assert plan.app is not None
         assert plan.app.state == "exited"

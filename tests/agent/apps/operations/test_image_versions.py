@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.engine.errors import ImageUnavailable
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, FakeEngine, fake_image
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 
 NEW_VERSION = fake_image("newer")
 OTHER_FIELDS: Mapping[str, AppChanges] = {
@@ -23,11 +22,11 @@ OTHER_FIELDS: Mapping[str, AppChanges] = {
 }
 
 
-def apps_of(folder: Path, engine: FakeEngine) -> AbstractAsyncContextManager[Apps]:
+def apps_of(folder: Path, engine: FakeEngine) -> AbstractAsyncContextManager[AskedApps]:
     return running_apps(folder, engine, LogCapture(), defaults=AT_ONCE)
 
 
-async def create(apps: Apps) -> None:
+async def create(apps: AskedApps) -> None:
     await apps.create(NewApp(name="web", image=IMAGE), ASKER)
 
 

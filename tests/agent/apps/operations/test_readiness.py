@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppBusy, OperationCancelled, StartFailed
-from agent.apps.service.apps import Apps
 from agent.engine.models import Health, InspectedContainer
 from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.containers import (
@@ -25,7 +24,7 @@ from tests.support.agent.containers import (
 )
 from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, InProcessAgent, in_process_agent
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 from tests.support.run.release import some_of
 from tests.support.waiting import async_until
 
@@ -37,7 +36,7 @@ OLD_IMAGE, NEW_IMAGE = IMAGE_IDS[IMAGE], IMAGE_IDS[OTHER_IMAGE]
 
 def apps_of(
     folder: Path, engine: FakeEngine, *, settle_seconds: float = 0.1, drain_seconds: float = 20
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     defaults = replace(SETTLING, settle_seconds=settle_seconds)
     return running_apps(
         folder, engine, LogCapture(), defaults=defaults, drain_seconds=drain_seconds

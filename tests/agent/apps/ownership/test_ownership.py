@@ -10,11 +10,10 @@ from structlog.testing import LogCapture
 from agent.apps.errors import AppOfAnother, NameTaken
 from agent.apps.ownership.adopt import Adopter
 from agent.apps.ownership.claims import ADOPTED_LABEL
-from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import identity_of
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 FIRST, SECOND, THIRD = "first-identity", "second-identity", "third-identity"
@@ -24,7 +23,7 @@ VOLUME = "rollcall-web"
 @asynccontextmanager
 async def agent(
     folder: Path, engine: FakeEngine, identity: str = FIRST, *, log: LogCapture | None = None
-) -> AsyncIterator[Apps]:
+) -> AsyncIterator[AskedApps]:
     """Run an agent whose database, if it is new, is filled from its own containers."""
     async with running_apps(
         folder, engine, log or LogCapture(), adopt=True, defaults=AT_ONCE, identity=identity
@@ -32,11 +31,11 @@ async def agent(
         yield apps
 
 
-async def create(apps: Apps, name: str = "web") -> None:
+async def create(apps: AskedApps, name: str = "web") -> None:
     await apps.create(NewApp(name=name, image=IMAGE), ASKER)
 
 
-async def names(apps: Apps) -> list[str]:
+async def names(apps: AskedApps) -> list[str]:
     return [each.name for each in await apps.queries.all()]
 
 

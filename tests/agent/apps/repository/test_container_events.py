@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineUnavailable
 from agent.engine.models import ContainerEvent, EngineInfo
 from agent.model import AppChanges, NewApp
@@ -17,7 +16,7 @@ from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngi
 from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps, told
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ async def test_what_an_operation_causes_is_not_told_as_the_engines_own(tmp_path:
         ]
 
 
-async def _oom_is_told(apps: Apps) -> bool:
+async def _oom_is_told(apps: AskedApps) -> bool:
     return ("engine", "oom", None) in await told(apps)
 
 
@@ -79,11 +78,11 @@ async def test_a_crash_while_an_operation_of_the_app_pulls_is_told(tmp_path: Pat
     ]
 
 
-async def _is_busy(apps: Apps) -> bool:
+async def _is_busy(apps: AskedApps) -> bool:
     return (await apps.queries.one("web")).progress is not None
 
 
-async def _started_by_engine(apps: Apps) -> bool:
+async def _started_by_engine(apps: AskedApps) -> bool:
     return ("engine", "start", None) in await told(apps)
 
 
@@ -191,7 +190,7 @@ async def test_containers_that_are_not_the_apps_and_other_actions_are_not_told(
         assert [each[1] for each in await told(apps)] == ["create", "pause"]
 
 
-async def _paused_is_told(apps: Apps) -> bool:
+async def _paused_is_told(apps: AskedApps) -> bool:
     return ("engine", "pause", None) in await told(apps)
 
 
@@ -214,6 +213,6 @@ async def test_an_app_that_crashes_in_a_loop_has_a_bounded_number_of_events(
         assert [each.action for each in await apps.events("web")] == ["create"] + ["die"] * 500
 
 
-async def _last_is_told(apps: Apps) -> bool:
+async def _last_is_told(apps: AskedApps) -> bool:
     events = await apps.events("web")
     return len(events) > 500 and events[-1].exit_code == 1499 % 256

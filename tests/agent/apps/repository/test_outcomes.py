@@ -9,15 +9,13 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppNotFound
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
-from agent.apps.views.events import EventView
+from agent.apps.records import AppView, EventView
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
 from agent.state.history import MAX_MESSAGE_LENGTH
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps, told
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
@@ -279,7 +277,7 @@ async def test_what_the_agent_does_by_itself_is_told_with_the_reason(tmp_path: P
     assert events[2].message == "it was down"
 
 
-async def _up_again(apps: Apps) -> bool:
+async def _up_again(apps: AskedApps) -> bool:
     return ("agent", "start", "done") in await told(apps)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.apps.service.apps import Apps
 from agent.model import App, AppChanges, Down, NewApp
 from tests.support.agent.apps.revisions import NEWER, OTHER_ASKER, apps_of, create
 from tests.support.agent.engines.fake_engine import (
@@ -19,7 +18,7 @@ from tests.support.agent.engines.fake_engine import (
     OTHER_IMAGE,
     FakeEngine,
 )
-from tests.support.agent.running_apps import ASKER
+from tests.support.agent.running_apps import ASKER, AskedApps
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +66,7 @@ async def test_a_rollback_takes_the_image_that_ran_though_the_tag_has_moved(
     assert back.image == IMAGE
 
 
-CHANGES: Mapping[str, Callable[[Apps], Awaitable[Any]]] = {
+CHANGES: Mapping[str, Callable[[AskedApps], Awaitable[Any]]] = {
     "metadata": lambda apps: apps.update("web", AppChanges(description="Shop"), ASKER),
     "limits": lambda apps: apps.update("web", AppChanges(cpu=70, memory=40), ASKER),
 }
@@ -75,7 +74,7 @@ CHANGES: Mapping[str, Callable[[Apps], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_rollback_replaces_no_container_for_fields_that_an_update_does_not(
-    tmp_path: Path, change: Callable[[Apps], Awaitable[Any]]
+    tmp_path: Path, change: Callable[[AskedApps], Awaitable[Any]]
 ) -> None:
     async with apps_of(tmp_path, FakeEngine()) as apps:
         await create(apps)

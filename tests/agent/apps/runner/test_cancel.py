@@ -11,22 +11,21 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppNotFound, OperationCancelled
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.errors import EngineUnavailable
 from agent.engine.models import Image, PullProgress
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.image_registry import stalling_image_registry
 from tests.support.agent.in_process import in_process_agent
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 REMOTE = "app:remote"
 BACKGROUND = replace(ASKER, respond_async=True)
 WITHOUT_WAITING = replace(ASKER, wait_seconds=0)
 NEW = NewApp(name="web", image=REMOTE)
-Action = Callable[[Apps], Awaitable[object]]
+Action = Callable[[AskedApps], Awaitable[object]]
 
 
 class HeldPullsEngine(FakeEngine):
@@ -62,7 +61,7 @@ class HeldPullsEngine(FakeEngine):
         await async_until(pulling)
 
 
-async def create(apps: Apps) -> AppView:
+async def create(apps: AskedApps) -> AppView:
     return await apps.create(NEW, ASKER)
 
 

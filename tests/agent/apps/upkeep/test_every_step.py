@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import NETWORK
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
 from tests.support.agent.consistency import (
@@ -33,59 +32,59 @@ from tests.support.agent.engines.fake_engine import (
     PROBE_STEPS,
     FakeEngine,
 )
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.agent.tars import packed
 from tests.support.run.release import some_of
 
 pytestmark = pytest.mark.slow
 
 
-async def created(apps: Apps) -> None:
+async def created(apps: AskedApps) -> None:
     await apps.create(NEW, ASKER)
 
 
-async def stopped(apps: Apps) -> None:
+async def stopped(apps: AskedApps) -> None:
     await apps.create(NEW, ASKER)
     await apps.set_password("web", "a good password", ASKER)
     await apps.stop("web", ASKER)
 
 
-async def with_data(apps: Apps) -> None:
+async def with_data(apps: AskedApps) -> None:
     await apps.create(NewApp(name="web", image=DATA_IMAGE), ASKER)
 
 
-async def data_kept(apps: Apps) -> None:
+async def data_kept(apps: AskedApps) -> None:
     await with_data(apps)
     await apps.delete("web", ASKER, keep_data=True)
 
 
-async def nothing(_apps: Apps) -> None:
+async def nothing(_apps: AskedApps) -> None:
     """Begin with no app."""
 
 
-async def stopped_with_data(apps: Apps) -> None:
+async def stopped_with_data(apps: AskedApps) -> None:
     await with_data(apps)
     await apps.set_password("web", "a good password", ASKER)
     await apps.stop("web", ASKER)
 
 
-async def updated(apps: Apps) -> None:
+async def updated(apps: AskedApps) -> None:
     await apps.create(NEW, ASKER)
     await apps.set_password("web", "a good password", ASKER)
     await apps.update("web", AppChanges(image=OTHER_IMAGE, env={"A": "1"}), ASKER)
 
 
-async def limited(apps: Apps) -> None:
+async def limited(apps: AskedApps) -> None:
     await apps.create(NEW, ASKER)
     await apps.update("web", AppChanges(cpu=70), ASKER)
 
 
-async def without_data(apps: Apps) -> None:
+async def without_data(apps: AskedApps) -> None:
     await apps.create(NewApp(name="web", image=IMAGE, data=("/a", "/b")), ASKER)
     await apps.update("web", AppChanges(data=("/a",)), ASKER)
 
 
-async def broken_before(apps: Apps) -> None:
+async def broken_before(apps: AskedApps) -> None:
     await apps.create(NEW, ASKER)
     await apps.stop("web", ASKER)
     await apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER)
@@ -97,7 +96,7 @@ async def sent(tar: bytes) -> AsyncIterator[bytes]:
     yield tar
 
 
-async def read_while_paused(apps: Apps) -> None:
+async def read_while_paused(apps: AskedApps) -> None:
     async with apps.export("web", ASKER, pause=True) as chunks:
         async for _ in chunks:
             pass
@@ -245,7 +244,7 @@ async def step_count(operation: str, beginning: Beginning, folder: Path) -> int:
 
 def again(
     folder: Path, engine: FakeEngine, operation: str, drain_seconds: float = 20
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     """Run apps over a database that an agent left, with the settings of an operation."""
     defaults = replace(AT_ONCE, isolated=operation in ISOLATED)
     return running_apps(

@@ -1,4 +1,4 @@
-"""Apps that should run and are down: started again, more and more rarely, or left down."""
+"""AskedApps that should run and are down: started again, more and more rarely, or left down."""
 
 import time
 from contextlib import AbstractAsyncContextManager
@@ -9,14 +9,13 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.apps.upkeep.keeper import RestartSchedule
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.machine.clocks import ManualClock
 from tests.support.waiting import async_until
 
@@ -81,7 +80,7 @@ def test_an_app_that_waits_longer_is_no_less_soon_afterwards() -> None:
 
 def apps_of(
     folder: Path, engine: FakeEngine, log: LogCapture | None = None
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     return running_apps(folder, engine, log or LogCapture(), defaults=AT_ONCE)
 
 
@@ -93,7 +92,7 @@ def down(engine: FakeEngine, *, stopped_at: float | None = None) -> FakeContaine
     return container
 
 
-async def until_state(apps: Apps, state: str, *, message: str = "") -> None:
+async def until_state(apps: AskedApps, state: str, *, message: str = "") -> None:
     async def reached() -> bool:
         record = await apps.queries.one("web")
         told = message in (record.message or "")

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.apps.upkeep.keeper import FIRST_PAUSE_SECONDS
 from agent.apps.upkeep.reconciler import RECONCILE_SECONDS
 from agent.engine.errors import EngineRefused
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 PASSWORD = "a good password"
@@ -25,14 +24,14 @@ def container_of(engine: FakeEngine, name: str) -> FakeContainer:
     return next(each for each in engine.state.containers.values() if each.name == name)
 
 
-async def stop_with_pending_password(apps: Apps, name: str) -> None:
+async def stop_with_pending_password(apps: AskedApps, name: str) -> None:
     """Create an app, and set its password while it is stopped."""
     await apps.create(NewApp(name=name, image=IMAGE), ASKER)
     await apps.stop(name, ASKER)
     await apps.set_password(name, PASSWORD, ASKER)
 
 
-async def until_state(apps: Apps, name: str, state: str) -> None:
+async def until_state(apps: AskedApps, name: str, state: str) -> None:
     async def reached() -> bool:
         return (await apps.queries.one(name)).state == state
 

@@ -17,7 +17,6 @@ from agent.apps.host import Host
 from agent.apps.labels import HELPER_LABEL, HELPS
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner, Operations
-from agent.apps.service.apps import Apps
 from agent.apps.upkeep.reconciler import (
     MAX_RECOVERIES,
     RECONCILE_SECONDS,
@@ -33,7 +32,7 @@ from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, in_process_agent
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 SETTLING = replace(DEFAULTS, settle_seconds=0.2, min_free_percent=0)
@@ -43,7 +42,7 @@ NAMES = [f"web-{number}" for number in range(3 * MAX_RECOVERIES)]
 
 def settling_apps(
     folder: Path, engine: FakeEngine, *, drain_seconds: float = 0
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     return running_apps(
         folder, engine, LogCapture(), defaults=SETTLING, drain_seconds=drain_seconds
     )
@@ -69,7 +68,7 @@ async def killed_after_the_start(folder: Path) -> FakeEngine:
     return after
 
 
-async def until_settled(apps: Apps) -> None:
+async def until_settled(apps: AskedApps) -> None:
     async def settled() -> bool:
         return all(record.progress is None for record in await apps.queries.all())
 

@@ -12,27 +12,26 @@ from aiohttp import web
 from structlog.testing import LogCapture
 
 from agent.apps.errors import InvalidLabel
-from agent.apps.service.apps import Apps
 from agent.apps.upkeep.serving import SERVING_FILE, Serving
 from agent.model import App, HealthCheck, NewApp
 from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 COMMAND = HealthCheck(command=("true",), interval_seconds=1, retries=1)
 
 
-async def serves(apps: Apps) -> bool:
+async def serves(apps: AskedApps) -> bool:
     return [each.serving for each in (await apps.hosted.hosted_apps()).apps] == [True]
 
 
-async def serves_not(apps: Apps) -> bool:
+async def serves_not(apps: AskedApps) -> bool:
     return not await serves(apps)
 
 
 @asynccontextmanager
-async def apps_of(folder: Path, engine: FakeEngine, settle: float = 0) -> AsyncIterator[Apps]:
+async def apps_of(folder: Path, engine: FakeEngine, settle: float = 0) -> AsyncIterator[AskedApps]:
     defaults = replace(AT_ONCE, settle_seconds=settle)
     async with running_apps(folder, engine, LogCapture(), defaults=defaults) as apps:
         yield apps

@@ -13,7 +13,6 @@ from structlog.testing import LogCapture
 from agent.apps.errors import StartFailed
 from agent.apps.health import MOST_CHECKS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
-from agent.apps.service.apps import Apps
 from agent.engine.docker.commands import CommandKind
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, HealthCheck, NewApp
@@ -32,7 +31,7 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
     do_nothing,
 )
-from tests.support.agent.running_apps import ASKER, running_apps, told
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps, told
 from tests.support.waiting import async_until
 
 RESTART_STEPS = ("before stop", "after stop", "before start", "after start")
@@ -43,7 +42,7 @@ async def shows(metrics: CollectorRegistry, *, unhealthy: int) -> bool:
     return metrics.get_sample_value("rollcall_apps_unhealthy") == unhealthy
 
 
-async def assert_told_over_the_restart(apps: Apps, metrics: CollectorRegistry) -> None:
+async def assert_told_over_the_restart(apps: AskedApps, metrics: CollectorRegistry) -> None:
     """Assert that an app counts as unhealthy though nothing was found since its restart."""
 
     async def begins_anew() -> bool:
@@ -148,7 +147,7 @@ def test_the_engine_runs_as_many_programs_as_keys_checks_and_restarts_together_m
     assert together <= CommandKind.PROGRAM.value
 
 
-async def until_restarted(apps: Apps) -> None:
+async def until_restarted(apps: AskedApps) -> None:
     """Wait until the restart is told, and the app runs and is healthy."""
 
     async def restarted() -> bool:

@@ -5,18 +5,17 @@ from typing import Any
 
 import msgspec
 
+from agent.apps import requests
 from agent.apps.errors import AppError
-from agent.apps.runner.runner import Requester
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
+from agent.apps.requests import Request
 from agent.engine.errors import EngineError
 from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.engines.fake_engine import DATA_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER
+from tests.support.agent.running_apps import ASKER, AskedApps
 from tests.support.agent.tars import packed
 
 PASSWORD = "correct horse battery"
-Ask = Callable[[Apps, Requester], Awaitable[AppView | None]]
 # What is known only afterwards: of the container, its image, and of ports that are picked.
 LATER = {
     *("container_id", "image_id", "created_at", "ssh_port", "http_port"),
@@ -34,9 +33,10 @@ async def nonsense() -> AsyncIterator[bytes]:
     yield b"no tar" * 200
 
 
-CHANGES: dict[str, Ask] = {
-    "create": lambda apps, asker: apps.create(NewApp(name="new", image=IMAGE), asker),
-    "create with all": lambda apps, asker: apps.create(
+CHANGES: dict[str, Callable[[], Request]] = {
+    "create": lambda: requests.Create("new", NewApp(name="new", image=IMAGE)),
+    "create with all": lambda: requests.Create(
+        "new",
         NewApp(
             name="new",
             image=DATA_IMAGE,
@@ -48,76 +48,63 @@ CHANGES: dict[str, Ask] = {
             data=("/srv",),
             health=HealthCheck(path="/"),
         ),
-        asker,
     ),
-    "create a name in use": lambda apps, asker: apps.create(NewApp(name="web", image=IMAGE), asker),
-    "create with a bad name": lambda apps, asker: apps.create(NewApp(name="_", image=IMAGE), asker),
-    "create with a port in use": lambda apps, asker: apps.create(
-        NewApp(name="new", image=IMAGE, http_port=21001), asker
+    "create a name in use": lambda: requests.Create("web", NewApp(name="web", image=IMAGE)),
+    "create with a bad name": lambda: requests.Create("_", NewApp(name="_", image=IMAGE)),
+    "create with a port in use": lambda: requests.Create(
+        "new", NewApp(name="new", image=IMAGE, http_port=21001)
     ),
-    "create with too much memory": lambda apps, asker: apps.create(
-        NewApp(name="new", image=IMAGE, memory=1 << 20), asker
+    "create with too much memory": lambda: requests.Create(
+        "new", NewApp(name="new", image=IMAGE, memory=1 << 20)
     ),
-    "create with more memory than may be promised": lambda apps, asker: apps.create(
-        NewApp(name="new", image=IMAGE, memory=4000), asker
+    "create with more memory than may be promised": lambda: requests.Create(
+        "new", NewApp(name="new", image=IMAGE, memory=4000)
     ),
-    "create from an image that is nowhere": lambda apps, asker: apps.create(
-        NewApp(name="new", image="nowhere:1"), asker
+    "create from an image that is nowhere": lambda: requests.Create(
+        "new", NewApp(name="new", image="nowhere:1")
     ),
-    "create under a foreign container's name": lambda apps, asker: apps.create(
-        NewApp(name="theirs", image=IMAGE), asker
+    "create under a foreign container's name": lambda: requests.Create(
+        "theirs", NewApp(name="theirs", image=IMAGE)
     ),
-    "change the record": lambda apps, asker: apps.update(
-        "web", AppChanges(description="Shop"), asker
+    "change the record": lambda: requests.Update("web", AppChanges(description="Shop")),
+    "change limits": lambda: requests.Update("web", AppChanges(memory=64, cpu=70)),
+    "change nothing": lambda: requests.Update("web", AppChanges(memory=32)),
+    "change env": lambda: requests.Update("web", AppChanges(env={"A": "c"})),
+    "change the image": lambda: requests.Update("web", AppChanges(image=OTHER_IMAGE)),
+    "change to an image that is nowhere": lambda: requests.Update(
+        "web", AppChanges(image="nowhere:1")
     ),
-    "change limits": lambda apps, asker: apps.update("web", AppChanges(memory=64, cpu=70), asker),
-    "change nothing": lambda apps, asker: apps.update("web", AppChanges(memory=32), asker),
-    "change env": lambda apps, asker: apps.update("web", AppChanges(env={"A": "c"}), asker),
-    "change the image": lambda apps, asker: apps.update(
-        "web", AppChanges(image=OTHER_IMAGE), asker
-    ),
-    "change to an image that is nowhere": lambda apps, asker: apps.update(
-        "web", AppChanges(image="nowhere:1"), asker
-    ),
-    "change to a port in use": lambda apps, asker: apps.update(
-        "web", AppChanges(http_port=21003), asker
-    ),
-    "change to equal ports": lambda apps, asker: apps.update(
-        "web", AppChanges(ssh_port=21001), asker
-    ),
-    "change a stopped app": lambda apps, asker: apps.update(
-        "off", AppChanges(env={"A": "c"}), asker
-    ),
-    "restart": lambda apps, asker: apps.restart("web", asker),
-    "start": lambda apps, asker: apps.start("off", asker),
-    "start what runs": lambda apps, asker: apps.start("web", asker),
-    "start what has lost its container": lambda apps, asker: apps.start("lost", asker),
-    "stop": lambda apps, asker: apps.stop("web", asker),
-    "stop what is stopped": lambda apps, asker: apps.stop("off", asker),
-    "stop what is not there": lambda apps, asker: apps.stop("nobody", asker),
-    "rebuild": lambda apps, asker: apps.rebuild("web", asker),
-    "rebuild what is stopped": lambda apps, asker: apps.rebuild("off", asker),
-    "roll back": lambda apps, asker: apps.rollback("web", None, asker),
-    "roll back to the present revision": lambda apps, asker: apps.rollback("web", 2, asker),
-    "roll back to a revision that is not there": lambda apps, asker: apps.rollback("web", 9, asker),
-    "roll back what was never changed": lambda apps, asker: apps.rollback("off", None, asker),
-    "set a password": lambda apps, asker: apps.set_password("web", PASSWORD, asker),
-    "set a password of a stopped app": lambda apps, asker: apps.set_password(
-        "off", PASSWORD, asker
-    ),
-    "set a bad password": lambda apps, asker: apps.set_password("web", "x", asker),
-    "add a label": lambda apps, asker: apps.add_label("web", "a:b", asker),
-    "add a bad label": lambda apps, asker: apps.add_label("web", "ab", asker),
-    "remove a label that is not there": lambda apps, asker: apps.remove_label("web", "a:b", asker),
-    "restore": lambda apps, asker: apps.restore("off", sent(), asker),
-    "restore what runs": lambda apps, asker: apps.restore("web", sent(), asker),
-    "restore nonsense": lambda apps, asker: apps.restore("off", nonsense(), asker),
-    "delete": lambda apps, asker: apps.delete("web", asker),
-    "delete and keep the data": lambda apps, asker: apps.delete("off", asker, keep_data=True),
+    "change to a port in use": lambda: requests.Update("web", AppChanges(http_port=21003)),
+    "change to equal ports": lambda: requests.Update("web", AppChanges(ssh_port=21001)),
+    "change a stopped app": lambda: requests.Update("off", AppChanges(env={"A": "c"})),
+    "restart": lambda: requests.Restart("web"),
+    "start": lambda: requests.Start("off"),
+    "start what runs": lambda: requests.Start("web"),
+    "start what has lost its container": lambda: requests.Start("lost"),
+    "stop": lambda: requests.Stop("web"),
+    "stop what is stopped": lambda: requests.Stop("off"),
+    "stop what is not there": lambda: requests.Stop("nobody"),
+    "rebuild": lambda: requests.Rebuild("web"),
+    "rebuild what is stopped": lambda: requests.Rebuild("off"),
+    "roll back": lambda: requests.Rollback("web", None),
+    "roll back to the present revision": lambda: requests.Rollback("web", 2),
+    "roll back to a revision that is not there": lambda: requests.Rollback("web", 9),
+    "roll back what was never changed": lambda: requests.Rollback("off", None),
+    "set a password": lambda: requests.SetPassword("web", PASSWORD),
+    "set a password of a stopped app": lambda: requests.SetPassword("off", PASSWORD),
+    "set a bad password": lambda: requests.SetPassword("web", "x"),
+    "add a label": lambda: requests.AddLabel("web", "a:b"),
+    "add a bad label": lambda: requests.AddLabel("web", "ab"),
+    "remove a label that is not there": lambda: requests.RemoveLabel("web", "a:b"),
+    "restore": lambda: requests.Restore("off", sent()),
+    "restore what runs": lambda: requests.Restore("web", sent()),
+    "restore nonsense": lambda: requests.Restore("off", nonsense()),
+    "delete": lambda: requests.Delete("web"),
+    "delete and keep the data": lambda: requests.Delete("off", True),
 }
 
 
-async def prepare(apps: Apps, engine: FakeEngine) -> None:
+async def prepare(apps: AskedApps, engine: FakeEngine) -> None:
     """Make an app that runs, with two revisions, one that is stopped, and one without container."""
     for number, name in enumerate(("web", "off", "lost")):
         ports = {"ssh_port": 21000 + 2 * number, "http_port": 21001 + 2 * number}

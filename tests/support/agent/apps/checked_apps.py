@@ -1,4 +1,4 @@
-"""Apps with a check of their health, over an engine in memory."""
+"""AskedApps with a check of their health, over an engine in memory."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -8,11 +8,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from agent.apps.service.apps import Apps
 from agent.model import HealthCheck, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import running_apps
+from tests.support.agent.running_apps import AskedApps, running_apps
 from tests.support.waiting import async_until
 
 AT_ONCE = replace(DEFAULTS, settle_seconds=0, healthy_seconds=0, min_free_percent=0)
@@ -37,7 +36,7 @@ def apps_of(
     log: LogCapture | None = None,
     metrics: CollectorRegistry | None = None,
     **defaults: Any,
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     """Run the agent's apps on an engine in memory."""
     return running_apps(
         folder,
@@ -48,7 +47,7 @@ def apps_of(
     )
 
 
-async def until_healthy(apps: Apps, *, is_so: bool | None) -> None:
+async def until_healthy(apps: AskedApps, *, is_so: bool | None) -> None:
     """Wait until the list and the record of the only app say so; None if it is not known."""
 
     async def found() -> bool:

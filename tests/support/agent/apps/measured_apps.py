@@ -1,4 +1,4 @@
-"""Apps that are measured over an engine in memory, and what a scrape would show of them."""
+"""AskedApps that are measured over an engine in memory, and what a scrape would show of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,12 +13,11 @@ from structlog.testing import LogCapture
 
 from agent.apps.metrics.exporter import AppMetrics
 from agent.apps.metrics.sampler import AppSampler, Intervals
-from agent.apps.service.apps import Apps
-from agent.apps.views.apps import AppView
+from agent.apps.records import AppView
 from agent.engine.errors import EngineUnavailable
 from agent.engine.models import DiskUsage, Sample
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import running_apps
+from tests.support.agent.running_apps import AskedApps, running_apps
 from tests.support.waiting import async_until
 
 OFTEN = Intervals(states=0.02, usage=0.02, disk=0.02, debounce=0, first_disk=0, usage_timeout=0.5)
@@ -85,7 +84,7 @@ class MeasuredEngine(FakeEngine):
 @asynccontextmanager
 async def measured(
     folder: Path, engine: MeasuredEngine, intervals: Intervals = OFTEN
-) -> AsyncIterator[tuple[Apps, Metrics]]:
+) -> AsyncIterator[tuple[AskedApps, Metrics]]:
     """Run apps that are measured, and yield what a scrape would show of them."""
     sampler = AppSampler(engine=engine, log=LOG, intervals=intervals)
 

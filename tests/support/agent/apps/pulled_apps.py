@@ -1,4 +1,4 @@
-"""Apps of images that a played engine pulls, and what is left of the images."""
+"""AskedApps of images that a played engine pulls, and what is left of the images."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -8,11 +8,10 @@ from pathlib import Path
 from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
-from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
@@ -28,17 +27,17 @@ def apps_of(
     *,
     defaults: AppDefaults = AT_ONCE,
     log: LogCapture | None = None,
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     """Run the agent's apps on an engine that pulls."""
     return running_apps(folder, engine, log or LogCapture(), defaults=defaults)
 
 
-async def create(apps: Apps, image: str = ONE, name: str = "web") -> None:
+async def create(apps: AskedApps, image: str = ONE, name: str = "web") -> None:
     """Create an app."""
     await apps.create(NewApp(name=name, image=image), ASKER)
 
 
-async def update(apps: Apps, image: str) -> None:
+async def update(apps: AskedApps, image: str) -> None:
     """Change the image of the app `web`."""
     await apps.update("web", AppChanges(image=image), ASKER)
 
@@ -48,7 +47,7 @@ async def until_here(engine: PullingEngine, *images: str) -> None:
     await async_until(lambda: asyncio.sleep(0, engine.here() == set(images)))
 
 
-async def settled(apps: Apps, engine: PullingEngine) -> None:
+async def settled(apps: AskedApps, engine: PullingEngine) -> None:
     """Wait until the agent has looked after all images: it removes one at the end of each look."""
     for _ in range(2):  # the first may go in the middle of a look
         number = len(engine.pulls)

@@ -8,10 +8,9 @@ from typing import Any
 from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
-from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, fake_image
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 
 OTHER_ASKER = replace(ASKER, name="deploy")
 NEWER = fake_image("newer")
@@ -19,16 +18,16 @@ NEWER = fake_image("newer")
 
 def apps_of(
     folder: Path, engine: FakeEngine, defaults: AppDefaults = AT_ONCE
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     """Run the agent's apps on an engine in memory."""
     return running_apps(folder, engine, LogCapture(), defaults=defaults)
 
 
-async def create(apps: Apps, **fields: Any) -> None:
+async def create(apps: AskedApps, **fields: Any) -> None:
     """Create the app."""
     await apps.create(NewApp(name="web", image=IMAGE, **fields), ASKER)
 
 
-async def numbers(apps: Apps) -> list[int]:
+async def numbers(apps: AskedApps) -> list[int]:
     """Return the numbers of the app's revisions, the newest first."""
     return [each.revision for each in await apps.history("web")]

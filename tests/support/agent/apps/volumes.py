@@ -7,10 +7,9 @@ from typing import Any
 from structlog.testing import LogCapture
 
 from agent.apps.containers.data import volume_name
-from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 
 FIRST = volume_name("web")
 
@@ -22,17 +21,17 @@ def digested(path: str) -> str:
 
 def apps_of(
     folder: Path, engine: FakeEngine, log: LogCapture | None = None, **options: Any
-) -> AbstractAsyncContextManager[Apps]:
+) -> AbstractAsyncContextManager[AskedApps]:
     """Run the agent's apps on an engine in memory."""
     return running_apps(folder, engine, log or LogCapture(), **{"defaults": AT_ONCE, **options})
 
 
-async def create(apps: Apps, image: str = IMAGE, **fields: Any) -> dict[str, str]:
+async def create(apps: AskedApps, image: str = IMAGE, **fields: Any) -> dict[str, str]:
     """Create the app; return its map."""
     return (await apps.create(NewApp(name="web", image=image, **fields), ASKER)).volumes
 
 
-async def update(apps: Apps, **fields: Any) -> dict[str, str]:
+async def update(apps: AskedApps, **fields: Any) -> dict[str, str]:
     """Update the app; return its map."""
     return (await apps.update("web", AppChanges(**fields), ASKER)).volumes
 

@@ -8,12 +8,11 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import ExecResult
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothing
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 REASON = "OCI runtime exec failed: no space left on device"
@@ -24,12 +23,12 @@ async def refuse_exec(step: str) -> None:
         raise EngineRefused(REASON)
 
 
-async def is_set(apps: Apps) -> bool:
+async def is_set(apps: AskedApps) -> bool:
     after = await apps.queries.one("web")
     return (after.progress, after.password, after.message) == (None, "set", None)
 
 
-async def is_refused(apps: Apps) -> bool:
+async def is_refused(apps: AskedApps) -> bool:
     after = await apps.queries.one("web")
     return (after.progress, after.password, after.message) == (None, "pending", REASON)
 
@@ -225,7 +224,7 @@ async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_h
     engine = FailingChpasswdEngine()
     background = replace(ASKER, respond_async=True)
 
-    async def pending(apps: Apps) -> bool:
+    async def pending(apps: AskedApps) -> bool:
         return (await apps.queries.one("web")).password == "pending"
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser, StartFailed
-from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.errors import EngineError
 from agent.model import AppChanges, NewApp
@@ -24,7 +23,7 @@ from tests.support.agent.engines.failing_engines import (
     UnremovableEngine,
     VanishingEngine,
 )
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.real
 TAKES_ANY_PASSWORD = {"bin/chpasswd": b"#!/bin/sh\nexit 0\n"}
 
 
-async def gone(apps: Apps, name: str) -> bool:
+async def gone(apps: AskedApps, name: str) -> bool:
     try:
         await apps.queries.one(name)
     except AppNotFound:

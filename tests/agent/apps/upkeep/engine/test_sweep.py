@@ -8,13 +8,12 @@ from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
 from agent.apps.labels import HELPER_LABEL, HELPS
-from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container, InspectedContainer
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 REASON = "device or resource busy"
@@ -77,7 +76,7 @@ class RefusingEngine(FakeEngine):
             await async_until(refused)
 
 
-async def create(apps: Apps, engine: FakeEngine, *names: str) -> list[FakeContainer]:
+async def create(apps: AskedApps, engine: FakeEngine, *names: str) -> list[FakeContainer]:
     for name in names:
         await apps.create(NewApp(name=name, image=IMAGE), ASKER)
     return [*engine.state.containers.values()]
@@ -146,7 +145,7 @@ async def test_a_container_of_no_app_that_the_engine_tells_nothing_of_is_told_on
     assert told(log, "container not read") == [("first", REASON)]
 
 
-async def left_by_an_undone_update(apps: Apps, engine: FakeEngine) -> FakeContainer:
+async def left_by_an_undone_update(apps: AskedApps, engine: FakeEngine) -> FakeContainer:
     """Return a container that an update has made and removed."""
     made = dict[str, FakeContainer]()
 

@@ -1,4 +1,4 @@
-"""The record of an app: its fields, and its state at the engine."""
+"""The records of apps and of their events, as the API, heartbeats and dry runs show them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,17 +7,19 @@ from typing import Literal, TypeVar
 import msgspec
 
 from agent.apps.containers.containers import UP_STATES
+from agent.apps.host import Host
 from agent.apps.labels import NOTE_LABEL
 from agent.apps.requests import KINDS
 from agent.apps.runner.job import OperationStatus
-from agent.apps.runs import LastRun
 from agent.engine.models import (
     Container,
     Health,
     InspectedContainer,
     Process,
 )
+from agent.journal import Actor
 from agent.model import App, AppSpec, rfc3339, spec_values
+from agent.state.history import Event
 
 # With which a message begins that tells of nothing that is wrong: the page shows it as a note.
 NOTE = "note: "
@@ -80,6 +82,65 @@ class AppView(AppSpec, frozen=True, kw_only=True):
     revision: int | None
 
 
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change would do.
+
+    Attributes:
+        app: The record as it would be, None if the app would be gone. What is known only afterwards
+            is None in it: the new container, and the id and the volumes of an image that would be
+            pulled.
+        replaces_container: The app's container would be replaced by another.
+        seconds_without_service: The most seconds in which the app would not run, None if it would
+            be down afterwards.
+        changed: The names of the fields that would change, ``image_id`` and ``labels`` among them;
+            None if the app would be made, or gone.
+        message: Further notes for the operator.
+
+    """
+
+    app: AppView | None
+    replaces_container: bool
+    seconds_without_service: int | None
+    changed: tuple[str, ...] | None
+    message: str | None
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of an app; ``time`` is RFC 3339 in UTC, with milliseconds.
+
+    It names the fields that an operation changed, and holds no values, such as those of ``env``.
+    """
+
+    id: str
+    time: str
+    app: str
+    by: str
+    actor: Actor
+    action: str
+    outcome: str | None
+    message: str | None
+    exit_code: int | None
+    changed: tuple[str, ...]
+    revision: int | None
+
+
+def event_view(event: Event) -> EventView:
+    """Return an event as the API shows it."""
+    return EventView(
+        id=event.id,
+        time=event.rfc3339,
+        app=event.app,
+        by=event.by,
+        actor=event.actor,
+        action=event.action,
+        outcome=event.outcome,
+        message=event.message,
+        exit_code=event.exit_code,
+        changed=event.changed,
+        revision=event.revision,
+    )
+
+
 def with_inspection(record: AppView, container: InspectedContainer | None) -> AppView:
     """Add to a record what only an inspection shows."""
     ran = container is not None and container.started_at is not None
@@ -103,31 +164,28 @@ def without_arguments(process: Process) -> Process:
     return replace(process, command="".join(process.command.split(maxsplit=1)[:1]))
 
 
-def with_check(record: AppView, why_unhealthy: str | None) -> AppView:
-    """Add to the message of a record why the check of the app fails, None if it does not."""
-    if why_unhealthy is None:
-        return record
-    unhealthy = f"unhealthy, and restarted again and again until it is healthy: {why_unhealthy}"
-    message = unhealthy if record.message is None else f"{unhealthy}; {record.message}"
-    return msgspec.structs.replace(record, message=message)
-
-
-def record_of(
+def record(
+    host: Host,
     app: App,
     container: Container | None,
     operation: OperationStatus | None,
     *,
-    run: LastRun,
-    crashes: str | None,
-    note: str | None,
+    begins_anew: bool = False,
 ) -> AppView:
-    """Return the record as a list shows it.
+    """Return the record of an app as a list shows it, with what is known of its container.
 
-    ``crashes`` is how often an app has ended that crashes in a loop; ``note`` is added to its
-    message.
+    ``begins_anew``: earlier ends say nothing about the app, which is about to be changed.
     """
-    notes = "; ".join(filter(None, (_note(container), note)))
-    name_taken = _name_taken(app, container, operation)
+    health = host.context.health
+    crashes = None if begins_anew else health.crashes.message(app.name)
+    move = None if container is None else host.containers.network.message(container)
+    notes = "; ".join(filter(None, (_note(container), move)))
+    note = _name_taken(app, container, operation) or (f"{NOTE}{notes}" if notes else None)
+    message = _not_stored(app, container, operation) or _message(app, container, crashes, note)
+    if (reason := health.findings.why_unhealthy(app, container)) is not None:
+        unhealthy = f"unhealthy, and restarted again and again until it is healthy: {reason}"
+        message = unhealthy if message is None else f"{unhealthy}; {message}"
+    run = health.runs.last(app.name, container)
     return AppView(
         **spec_values(app),
         labels=app.labels,
@@ -142,8 +200,7 @@ def record_of(
         exit_code=run.exit_code,
         restarts=run.restarts,
         crashing=crashes is not None,
-        message=_not_stored(app, container, operation)
-        or _message(app, container, crashes, name_taken or (f"{NOTE}{notes}" if notes else None)),
+        message=message,
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from agent.api.fields import decode_fields
+from agent.api.requests import decode_fields
 from agent.model import AppChanges
 from httpd.errors import BadInput
 

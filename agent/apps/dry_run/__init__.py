@@ -1,1 +1,0 @@
-"""Dry runs: operations that are carried out on a copy, to show what they would do."""

@@ -1,1 +1,0 @@
-"""Apps and events as the API shows them."""
