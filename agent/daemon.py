@@ -22,7 +22,7 @@ from agent.apps.metrics.exporter import AppMetrics
 from agent.apps.metrics.sampler import AppSampler, UsageSamples
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.metrics import (
     measuring_agent_disks,
     show_certificates,
@@ -77,7 +77,7 @@ class _Agent:
     configuration: AgentConfiguration
     identity: Identity
     instance: str
-    engine: DockerEngine
+    engine: Engine
     sampler: AppSampler
     keyring: Keyring
     reporters: Reporters
@@ -159,9 +159,9 @@ async def _reload(
     log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), agent.log)
 
 
-def _engine(configuration: AgentConfiguration) -> DockerEngine:
+def _engine(configuration: AgentConfiguration) -> Engine:
     docker = configuration.settings.docker
-    return DockerEngine(
+    return Engine(
         url=docker.url,
         timeout_seconds=docker.timeout_seconds,
         logins=configuration.logins(),

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from agent.apps.ownership.adopt import Adopter, AdoptionResult
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.model import ForeignObject
 from agent.reporting.deregister import DeregistrationResult, deregister_host
@@ -316,7 +316,7 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | No
     """
     identity = _identity(configuration)
     docker = configuration.settings.docker
-    engine = DockerEngine(url=docker.url, timeout_seconds=docker.timeout_seconds)
+    engine = Engine(url=docker.url, timeout_seconds=docker.timeout_seconds)
     try:
         adopter = Adopter(engine=engine, identity=identity)
         foreign = await adopter.foreign()

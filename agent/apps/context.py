@@ -10,7 +10,7 @@ from agent.apps.defaults import AppDefaults
 from agent.apps.health import AppHealth
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

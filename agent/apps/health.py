@@ -8,6 +8,7 @@ import msgspec
 
 from agent.apps.errors import AppNotRunning
 from agent.apps.runs import Crashes, Runs
+from agent.engine.engine import Engine
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
@@ -15,7 +16,6 @@ from agent.engine.errors import (
     ObjectNotFound,
 )
 from agent.engine.models import Container, Health
-from agent.engine.protocol import Engine
 from agent.model import App, HealthCheck
 from agent.probe import HttpProbe
 from runtime.turns import Turns

@@ -29,8 +29,8 @@ from agent.apps.upkeep.monitor import HealthMonitor
 from agent.apps.upkeep.reconciler import Reconciler
 from agent.apps.upkeep.serving import Serving
 from agent.apps.upkeep.watcher import EngineWatcher
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
-from agent.engine.protocol import Engine
 from agent.state.database import AgentDatabase
 from agent.state.identity import Identity
 from runtime.periodic import PeriodicTask

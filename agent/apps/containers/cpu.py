@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
-from agent.engine.protocol import Engine
 
 # The programs of these also run on a host with the other CPU.
 RUN_THERE = frozenset({("386", "amd64"), ("arm", "arm64")})

@@ -13,13 +13,13 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.records import AppView
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.engine.models import (
     DiskUsage,
     EngineInfo,
     Sample,
 )
-from agent.engine.protocol import Engine
 from runtime.periodic import PeriodicTask
 
 STEPS = 60

@@ -14,7 +14,7 @@ from agent.apps.ownership.claims import (
     make_claim,
 )
 from agent.apps.ownership.ownership import Marks
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 from agent.state.identity import Identity
 
 

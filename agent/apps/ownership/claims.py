@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from agent.apps.labels import AGENT_LABEL
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 
 CLAIM_LABEL = "rollcall.claim"
 ADOPTED_LABEL = "rollcall.adopted"

@@ -14,9 +14,9 @@ from agent.apps.ownership.claims import (
     withdraw_claims,
 )
 from agent.apps.repository.repository import AppRepository
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container
-from agent.engine.protocol import Engine
 from agent.model import App, ForeignObject
 from agent.state.identity import Identity
 

@@ -10,14 +10,14 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import LogCapture
 
 from agent.api.routes import AppsApi
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from tests.support.agent.running_apps import running_apps
 from tests.support.daemons import NO_ENGINE
 
 
 async def paths_among(folder: Path, names: Sequence[str]) -> list[str]:
     """Return the names of which GET of the app's path has a handler."""
-    engine = DockerEngine(url=NO_ENGINE, timeout_seconds=1)
+    engine = Engine(url=NO_ENGINE, timeout_seconds=1)
     async with running_apps(folder, engine, LogCapture()) as apps:
         application = web.Application()
         application.add_routes(

@@ -12,7 +12,7 @@ from structlog.testing import LogCapture
 from agent.model import NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.counting_engine import CountingEngine
-from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE
 from tests.support.agent.in_process import OPERATOR, READER, application
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
@@ -24,7 +24,7 @@ READ_SECONDS = 0.01
 async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(
     tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:
-    engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
+    engine, log = CountingEngine(seconds=READ_SECONDS), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         app = application(apps, new_metrics(), structlog.wrap_logger(None, processors=[log]))
         client = await aiohttp_client(app, connector=TCPConnector(limit=0))
@@ -56,7 +56,7 @@ async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(
 async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
     tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:
-    engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
+    engine, log = CountingEngine(seconds=READ_SECONDS), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         app = application(apps, new_metrics(), structlog.wrap_logger(None, processors=[log]))
         client = await aiohttp_client(app, connector=TCPConnector(limit=0))
@@ -76,7 +76,7 @@ async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
 
 @pytest.mark.slow
 async def test_a_list_asks_the_engine_once_however_many_apps_there_are(tmp_path: Path) -> None:
-    engine, log = CountingEngine(FakeEngine(), seconds=0), LogCapture()
+    engine, log = CountingEngine(), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         for name in ("web", "shop", "blog"):
             await apps.create(NewApp(name=name, image=IMAGE), ASKER)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi, fake_docker_api
 
 
@@ -16,8 +16,8 @@ async def fake() -> AsyncIterator[FakeDockerApi]:
 
 
 @pytest.fixture
-async def engine(fake: FakeDockerApi) -> AsyncIterator[DockerEngine]:
+async def engine(fake: FakeDockerApi) -> AsyncIterator[Engine]:
     """Yield ours, which asks the fake one."""
-    engine = DockerEngine(url=fake.url, timeout_seconds=30)
+    engine = Engine(url=fake.url, timeout_seconds=30)
     yield engine
     await engine.close()

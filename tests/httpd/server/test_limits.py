@@ -12,9 +12,9 @@ from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS, MOST_PULLS_OF_KEY
 from agent.apps.repository.feed import MAX_EVENTS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
-from agent.engine.docker.commands import CommandKind
-from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
+from agent.engine.commands import CommandKind
 from agent.engine.errors import DiskFull, TooManyStreams
+from agent.engine.reads import MOST_LOGS, MOST_MEASURED
 from agent.state.history import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_OWN_EVENTS
 from clients import message
 from config.agent import AgentSettings

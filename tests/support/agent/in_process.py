@@ -20,7 +20,7 @@ from agent.apps.metrics.sampler import UsageSamples
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
 from agent.daemon import build_application
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.logins import ImageRegistryLogin
 from agent.state.database import AgentDatabase
 from agent.state.identity import IDENTITY_FILE, Identity
@@ -168,7 +168,7 @@ async def in_process_agent(
         await without_adoption(folder)
     opening = open_apps(
         store=AgentDatabase(folder / "agent.db"),
-        engine=DockerEngine(
+        engine=Engine(
             url=engine_url,
             timeout_seconds=timeout_seconds,
             logins=logins,

@@ -19,7 +19,7 @@ from agent.apps.requests import Request
 from agent.apps.runner.runner import Requester
 from agent.apps.running import open_apps
 from agent.apps.service.apps import Apps
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 from agent.model import AppChanges, NewApp
 from agent.state.database import AgentDatabase
 from httpd.auth import Caller, Keyring

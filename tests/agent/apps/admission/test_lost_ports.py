@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from tests.support.agent.engines.fake_docker_api import (
     HTTP,
     ID,
@@ -46,7 +46,7 @@ async def test_a_running_app_whose_ports_are_lost_says_so(
     async with fake_docker_api() as fake:
         fake.respond("GET /containers/json", (200, [listed(state, *ports)]))
         fake.respond(f"GET /containers/{ID}/json", (200, inspect_response(state, *ports)))
-        engine = DockerEngine(url=fake.url, timeout_seconds=10)
+        engine = Engine(url=fake.url, timeout_seconds=10)
         async with app_queries(engine, tmp_path) as queries:
             (brief,), full = await queries.all(), await queries.one("app")
         await engine.close()

@@ -9,9 +9,9 @@ import pytest
 from agent.apps.admission.ports import HostPorts, Ports
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import NoFreePort
-from agent.engine.api import decoding
+from agent.engine import decode
+from agent.engine.engine import Engine
 from agent.engine.models import Container
-from agent.engine.protocol import Engine
 from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
@@ -103,6 +103,6 @@ def test_a_port_of_udp_is_not_held_for_tcp() -> None:
         b'{"IP": "::", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}]}]'
     )
 
-    (container,) = decoding.containers(answer)
+    (container,) = decode.containers(answer)
 
     assert container.ports == {8080: "0.0.0.0"}

@@ -9,7 +9,7 @@ import docker
 import docker.errors
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineUnavailable
 from tests.support.agent.containers import containers_of, limits, read_file, write_file
 from tests.support.agent.engines.fake_docker_api import fake_docker_api
@@ -27,7 +27,7 @@ GONE = (404, {"message": "No such container: c0ffee"})
 async def test_a_removal_that_somebody_else_began_is_waited_for() -> None:
     async with fake_docker_api() as fake:
         fake.respond(REMOVAL, IN_PROGRESS, IN_PROGRESS, IN_PROGRESS, GONE)
-        engine = DockerEngine(url=fake.url, timeout_seconds=30)
+        engine = Engine(url=fake.url, timeout_seconds=30)
 
         await engine.remove("c0ffee")
         await engine.close()
@@ -39,7 +39,7 @@ async def test_a_removal_that_somebody_else_began_is_waited_for() -> None:
 async def test_a_removal_without_end_is_given_up_and_its_outcome_not_known() -> None:
     async with fake_docker_api() as fake:
         fake.respond(REMOVAL, IN_PROGRESS)
-        engine = DockerEngine(url=fake.url, timeout_seconds=0.5)
+        engine = Engine(url=fake.url, timeout_seconds=0.5)
 
         with pytest.raises(EngineUnavailable, match="removal"):
             await engine.remove("c0ffee")

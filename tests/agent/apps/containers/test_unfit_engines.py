@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.containers.network import FILTERS_IPV6, INTERFACE, AppsNetwork
 from agent.apps.defaults import AppDefaults
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.apps.isolated_apps import IPV6, ClientOf, isolated, on_host
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
@@ -66,7 +66,7 @@ async def test_an_engine_without_its_userland_proxy_is_told_of(
 ) -> None:
     dockerd.start(options=["--userland-proxy=false"])
     log = LogCapture()
-    engine = DockerEngine(url=dockerd.url, timeout_seconds=30)
+    engine = Engine(url=dockerd.url, timeout_seconds=30)
     context = context_of(engine, tmp_path, log=log, defaults=AppDefaults(isolated=True))
     network = AppsNetwork(context, kernel_settings=tmp_path)
     await network.prepare()

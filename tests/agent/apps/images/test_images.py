@@ -7,8 +7,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from agent.engine.docker.images import LONGEST_IMAGE
 from agent.engine.logins import ImageRegistryLogin
+from agent.engine.reads import LONGEST_IMAGE
 from tests.support.agent.containers import derived_image
 from tests.support.agent.image_registry import (
     PASSWORD,

@@ -12,14 +12,14 @@ from agent.apps.records import AppView
 from agent.apps.runner.runner import Requester
 from agent.engine.models import Image, PullProgress
 from agent.model import NewApp
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.real_engine import RealEngine
 from tests.support.agent.running_apps import ASKER, AskedApps, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
 
-class HeldPullsOfRealEngine(WrappedEngine):
+class HeldPullsOfRealEngine(RealEngine):
     """A real engine whose images have to be pulled; a pull stops at 30 % until it is released."""
 
     def __init__(self, url: str) -> None:

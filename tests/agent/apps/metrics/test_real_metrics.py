@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.models import MIB
 from dev.waiting import until
 from tests.support.agent.in_process import InProcessAgent
@@ -19,7 +19,7 @@ async def test_what_apps_have_on_disk(
     busybox_image: str,
 ) -> None:
     record = await agent.create(busybox_image, data=["/kept"])
-    engine = DockerEngine(url=engine_url, timeout_seconds=30)
+    engine = Engine(url=engine_url, timeout_seconds=30)
     try:
         for file, mebibytes in (("/kept/a", 1), ("/b", 2)):
             command = [

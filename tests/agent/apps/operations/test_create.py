@@ -15,7 +15,7 @@ from structlog.testing import LogCapture
 from agent.apps.errors import StartFailed
 from agent.model import NewApp
 from tests.support.agent.containers import containers_of, limits
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.real_engine import RealEngine
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.waiting import async_until
@@ -233,16 +233,18 @@ async def test_an_app_that_does_not_stay_up_tells_its_exit_code_and_last_lines(
 ENDS_ONCE = "[ -e /srv/ran ] && echo again && exec sleep 999; touch /srv/ran; echo why; exit 3"
 
 
-class LateLog(WrappedEngine):
+class LateLog(RealEngine):
     """An engine that answers with a log only once it has started the container again."""
 
     async def logs(self, container_id: str, **window: Any) -> AsyncGenerator[bytes]:
+        logs = super().logs
+
         async def runs_again() -> bool:
-            whole = self.real.logs(container_id, tail=None, since=None, follow=False)
+            whole = logs(container_id, tail=None, since=None, follow=False)
             return b"again" in b"".join([chunk async for chunk in whole])
 
         await async_until(runs_again)
-        async for chunk in self.real.logs(container_id, **window):
+        async for chunk in logs(container_id, **window):
             yield chunk
 
 

@@ -11,13 +11,11 @@ import docker
 import pytest
 from structlog.testing import LogCapture
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.logins import ImageRegistryLogin
 from agent.engine.models import ContainerSpec, PullProgress
-from agent.engine.protocol import Engine
 from agent.model import NewApp
 from tests.support.agent.containers import derived_image, has_image, read_file, write_file
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
@@ -190,11 +188,11 @@ async def test_a_rollback_that_does_not_stay_up_goes_back_by_itself(
     assert await asyncio.to_thread(read_file, docker_client, after) == "kept"
 
 
-class RacingEngine(WrappedEngine):
+class RacingEngine(Engine):
     """An engine from which somebody removes an image before the first container is made of it."""
 
-    def __init__(self, engine: Engine, remove: Callable[[str], None]) -> None:
-        super().__init__(engine)
+    def __init__(self, url: str, login: ImageRegistryLogin, remove: Callable[[str], None]) -> None:
+        super().__init__(url=url, timeout_seconds=30, logins=(login,))
         self.pulls = list[str]()
         self._remove = remove
         self._removed = False
@@ -217,8 +215,7 @@ async def test_an_image_that_somebody_removes_before_its_container_is_made_is_pu
     login: ImageRegistryLogin,
     served: list[str],
 ) -> None:
-    real = DockerEngine(url=engine_url, timeout_seconds=30, logins=(login,))
-    engine = RacingEngine(real, partial(docker_client.remove_image, force=True))
+    engine = RacingEngine(engine_url, login, partial(docker_client.remove_image, force=True))
     log, name = LogCapture(), f"test-{secrets.token_hex(4)}"
     async with running_apps(tmp_path / "agent", engine, log) as apps:
         created = await apps.create(NewApp(name=name, image=served[0], memory=32), ASKER)
@@ -234,7 +231,7 @@ async def test_the_engine_tells_what_happened_to_an_image(
     engine_url: str, docker_client: docker.APIClient, login: ImageRegistryLogin, served: list[str]
 ) -> None:
     began = time.time()
-    engine = DockerEngine(url=engine_url, timeout_seconds=30, logins=(login,))
+    engine = Engine(url=engine_url, timeout_seconds=30, logins=(login,))
     try:
         await engine.pull(served[0], lambda _: None)
         await engine.pull(served[1], lambda _: None)

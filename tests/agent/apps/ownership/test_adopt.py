@@ -12,7 +12,7 @@ import pytest
 from agent.apps.labels import AGENT_LABEL
 from agent.apps.ownership.adopt import Adopter, AdoptionResult
 from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.state.identity import Identity
 from tests.support.agent.in_process import identity_of
@@ -61,7 +61,7 @@ def volumes(client: docker.APIClient, label: str, identity: str) -> list[str]:
 
 @asynccontextmanager
 async def adopter(url: str, identity: Identity) -> AsyncIterator[Adopter]:
-    engine = DockerEngine(url=url, timeout_seconds=TIMEOUT_SECONDS)
+    engine = Engine(url=url, timeout_seconds=TIMEOUT_SECONDS)
     try:
         yield Adopter(engine=engine, identity=identity, claim_seconds=CLAIM_SECONDS)
     finally:

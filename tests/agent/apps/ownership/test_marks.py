@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.ownership.adopt import Adopter
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.model import NewApp
 from tests.support.agent.apps.transfers import get as read_data
 from tests.support.agent.containers import derived_image
@@ -179,7 +179,7 @@ async def test_the_name_of_a_volume_is_never_another_path_of_the_engine(
     record = await agent.create(busybox_image)
     (volume,) = record["volumes"].values()
     await agent.ask("PUT", f"/{record['name']}/stop")
-    engine = DockerEngine(url=engine_url, timeout_seconds=30)
+    engine = Engine(url=engine_url, timeout_seconds=30)
     try:
         for name in ("..", ".", "", f"../volumes/{volume}", f"x/../{volume}", f"{volume}?x"):
             assert await engine.volume_labels(name) is None

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.model import NewApp
-from tests.support.agent.engines.counting_engine import CountingEngine
+from tests.support.agent.engines.counting_engine import CountingRealEngine
 from tests.support.agent.running_apps import ASKER, running_apps
 
 pytestmark = pytest.mark.real
@@ -17,7 +17,7 @@ LISTS = 5
 async def test_a_list_is_one_call_however_many_apps_there_are(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    engine, stem = CountingEngine(engine_url), f"many-{time.time_ns():x}"
+    engine, stem = CountingRealEngine(engine_url), f"many-{time.time_ns():x}"
     async with running_apps(tmp_path, engine, LogCapture()) as apps:
         for number in range(3):
             await apps.create(NewApp(name=f"{stem}-{number}", image=busybox_image), ASKER)

@@ -13,7 +13,7 @@ from structlog.testing import LogCapture
 from agent.apps.errors import StartFailed
 from agent.apps.health import MOST_CHECKS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
-from agent.engine.docker.commands import CommandKind
+from agent.engine.commands import CommandKind
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.apps.checked_apps import (

@@ -9,7 +9,7 @@ from typing import Any
 import docker
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from tests.support.agent.containers import derived_image, read_file, run_in_container
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.waiting import async_until
@@ -201,7 +201,7 @@ async def test_what_only_looks_at_a_container_is_no_event(
     record = await agent.create(busybox_image)
     container, engine, heard = (
         record["container_id"],
-        DockerEngine(url=engine_url, timeout_seconds=30),
+        Engine(url=engine_url, timeout_seconds=30),
         list[str](),
     )
     foreign = docker_client.create_container(busybox_image)["Id"]

@@ -15,7 +15,7 @@ from agent.apps.defaults import AppDefaults
 from agent.apps.host import Host, make_host
 from agent.apps.repository.repository import AppRepository
 from agent.apps.running import make_context
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 from agent.state.database import AgentDatabase
 from tests.support.agent.in_process import identity_of
 from tests.support.agent.running_apps import AT_ONCE

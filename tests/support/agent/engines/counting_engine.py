@@ -3,23 +3,22 @@
 import asyncio
 from collections import Counter
 
+from agent.engine.engine import Engine
 from agent.engine.models import Container, InspectedContainer, Process, Sample
-from agent.engine.protocol import Engine
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.engines.real_engine import RealEngine
 
 
-class CountingEngine(WrappedEngine):
+class Counting(Engine):
     """Counts the reads of containers in ``calls``; each takes so many ``seconds`` longer."""
 
-    def __init__(self, engine: Engine | str, *, seconds: float = 0) -> None:
-        super().__init__(engine)
-        self.calls = Counter[str]()
-        self._seconds = seconds
+    calls: Counter[str]
+    seconds: float = 0
 
     async def _count(self, call: str) -> None:
         self.calls[call] += 1
-        if self._seconds:
-            await asyncio.sleep(self._seconds)
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
 
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
@@ -38,3 +37,19 @@ class CountingEngine(WrappedEngine):
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         await self._count("sample")
         return await super().sample(container_id, priority=priority)
+
+
+class CountingEngine(Counting, FakeEngine):
+    """An engine of a test that counts."""
+
+    def __init__(self, *, seconds: float = 0) -> None:
+        FakeEngine.__init__(self)
+        self.calls, self.seconds = Counter[str](), seconds
+
+
+class CountingRealEngine(Counting, RealEngine):
+    """A real engine that counts."""
+
+    def __init__(self, url: str) -> None:
+        RealEngine.__init__(self, url)
+        self.calls = Counter[str]()

@@ -12,10 +12,10 @@ from agent.engine.models import (
     ContainerSpec,
     InspectedContainer,
 )
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.real_engine import RealEngine
 
 
-class UnremovableEngine(WrappedEngine):
+class UnremovableEngine(RealEngine):
     """A real engine that does not remove containers while it is stuck."""
 
     def __init__(self, url: str) -> None:
@@ -30,7 +30,7 @@ class UnremovableEngine(WrappedEngine):
         await super().remove(container_id)
 
 
-class VanishingEngine(WrappedEngine):
+class VanishingEngine(RealEngine):
     """A real engine that goes away whenever a container is to be started."""
 
     def __init__(self, url: str) -> None:
@@ -42,7 +42,7 @@ class VanishingEngine(WrappedEngine):
         raise EngineUnavailable("the container engine went away")
 
 
-class ContestedNameEngine(WrappedEngine):
+class ContestedNameEngine(RealEngine):
     """A real engine on which somebody is quicker at making a container of any name."""
 
     rival = ""
@@ -54,14 +54,14 @@ class ContestedNameEngine(WrappedEngine):
         return await super().create(spec)
 
 
-class FixedLimitsEngine(WrappedEngine):
+class FixedLimitsEngine(RealEngine):
     """A real engine that changes no limits."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         raise EngineRefused(f"{container_id} does not take cpu={cpu} memory={memory}")
 
 
-class ContestedVolumeEngine(WrappedEngine):
+class ContestedVolumeEngine(RealEngine):
     """A real engine on which somebody takes an app's volume right before the app cannot start."""
 
     def __init__(self, url: str, client: docker.APIClient, image: str) -> None:
@@ -77,7 +77,7 @@ class ContestedVolumeEngine(WrappedEngine):
         raise EngineRefused("it cannot be started")
 
 
-class MalformedEventsEngine(WrappedEngine):
+class MalformedEventsEngine(RealEngine):
     """A real engine whose events are not what they should be at first."""
 
     babbled = 0
@@ -90,7 +90,7 @@ class MalformedEventsEngine(WrappedEngine):
             yield event
 
 
-class UnreadableEngine(WrappedEngine):
+class UnreadableEngine(RealEngine):
     """A real engine that cannot tell of some containers, and of no file in any."""
 
     def __init__(self, url: str) -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agent.apps.runner.runner import OperationRunner, Operations
 from agent.apps.service.queries import AppQueries
-from agent.engine.protocol import Engine
+from agent.engine.engine import Engine
 from agent.model import App
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.in_process import DEFAULTS

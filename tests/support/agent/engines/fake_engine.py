@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
+from agent.engine.engine import Engine
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
@@ -80,7 +81,7 @@ async def do_nothing(_step: str) -> None:
     """Stop at no step."""
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """An engine; ``at_step`` is awaited before and after each call that changes something.
 
     Commands that are not run as root are checks: ``checked`` lists the containers, and ``check``

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser, StartFailed
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.model import AppChanges, NewApp
 from tests.support.agent.containers import derived_image
@@ -130,7 +130,7 @@ async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
 ) -> None:
     stem = f"blind-{time.time_ns():x}"
     wanted = [NewApp(name=f"{stem}-{each}", image=busybox_image) for each in range(2)]
-    usual = DockerEngine(url=engine_url, timeout_seconds=30)
+    usual = Engine(url=engine_url, timeout_seconds=30)
     async with running_apps(tmp_path / "first", usual, LogCapture()) as apps:
         lost, found = [await apps.create(each, ASKER) for each in wanted]
     blind = UnreadableEngine(engine_url)
@@ -143,7 +143,7 @@ async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
         blind.unseen = ""
         await apps.delete(found.name, ASKER)
 
-    again = DockerEngine(url=engine_url, timeout_seconds=30)
+    again = Engine(url=engine_url, timeout_seconds=30)
     async with running_apps(tmp_path / "first", again, LogCapture()) as apps:
         for record in (lost, found):
             await apps.delete(record.name, ASKER)

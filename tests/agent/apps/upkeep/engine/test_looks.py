@@ -20,7 +20,7 @@ from tests.support.agent.consistency import (
     run_to_its_end,
 )
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.fake_state import FakeEngineState
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
@@ -117,11 +117,11 @@ async def test_a_container_that_is_renamed_late_has_its_name(tmp_path: Path) -> 
         await apps.rebuild("web", ASKER)
 
 
-class CountedLists(WrappedEngine):
+class CountedLists(FakeEngine):
     """Counts the lists of containers by their label, and those of volumes and of users of one."""
 
-    def __init__(self, engine: FakeEngine) -> None:
-        super().__init__(engine)
+    def __init__(self, state: FakeEngineState) -> None:
+        super().__init__(state)
         self.lists = Counter[str | None]()
 
     async def containers(
@@ -147,9 +147,9 @@ async def test_a_look_that_finds_nothing_to_do_lists_containers_and_volumes_once
         await apps.create(NewApp(name="shop", image=IMAGE), ASKER)
     (container,) = fake.state.containers.values()
 
-    engine = CountedLists(fake)
+    engine = CountedLists(fake.state)
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE):
-        fake.happen("start", container)
+        engine.happen("start", container)
 
         async def has_looked() -> bool:
             # A look ends with the containers by which data is read.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import (
     EngineTimeout,
     EngineUnavailable,
@@ -54,13 +54,13 @@ def frame(content: bytes) -> bytes:
     return struct.pack(">BxxxL", 1, len(content)) + content
 
 
-def follow(engine: DockerEngine) -> AsyncGenerator[bytes]:
+def follow(engine: Engine) -> AsyncGenerator[bytes]:
     return engine.logs("a", tail=None, since=None, follow=True)
 
 
 @pytest.mark.slow
 async def test_a_stream_takes_no_thread_and_its_end_hangs_up(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     talker = Talker(frame(b"begun"))
     fake.handle(LOGS, talker.answer)
@@ -79,7 +79,7 @@ async def test_a_stream_takes_no_thread_and_its_end_hangs_up(
 
 @pytest.mark.slow
 async def test_readers_who_leave_before_the_engine_answers_leave_nothing_behind(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     asked = 0
 
@@ -111,9 +111,7 @@ async def test_readers_who_leave_before_the_engine_answers_leave_nothing_behind(
 
 
 @pytest.mark.slow
-async def test_a_reader_that_is_cancelled_hangs_up(
-    fake: FakeDockerApi, engine: DockerEngine
-) -> None:
+async def test_a_reader_that_is_cancelled_hangs_up(fake: FakeDockerApi, engine: Engine) -> None:
     talker, begun = Talker(frame(b"begun")), asyncio.Event()
     fake.handle(LOGS, talker.answer)
 
@@ -140,10 +138,10 @@ async def test_a_reader_that_is_cancelled_hangs_up(
 )
 async def test_of_each_kind_only_so_many_are_open_and_one_that_ends_makes_room(
     fake: FakeDockerApi,
-    engine: DockerEngine,
+    engine: Engine,
     question: str,
     most: int,
-    open_one: Callable[[DockerEngine], AsyncGenerator[object]],
+    open_one: Callable[[Engine], AsyncGenerator[object]],
 ) -> None:
     talker = Talker()
     fake.handle(question, talker.answer)
@@ -173,7 +171,7 @@ async def _is(talker: Talker, count: int) -> bool:
 
 @pytest.mark.slow
 async def test_the_engine_waits_for_a_reader_who_takes_nothing(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     written, hung_up = 0, asyncio.Event()
 
@@ -205,7 +203,7 @@ async def test_the_engine_waits_for_a_reader_who_takes_nothing(
 
 
 async def test_many_short_lines_of_a_log_come_in_few_pieces(fake: FakeDockerApi) -> None:
-    engine, lines = DockerEngine(url=fake.url, timeout_seconds=30), 20_000
+    engine, lines = Engine(url=fake.url, timeout_seconds=30), 20_000
     log = b"".join(frame(b"a short line\n") for _ in range(lines))
 
     async def answer(_: web.Request) -> web.Response:
@@ -223,7 +221,7 @@ async def test_many_short_lines_of_a_log_come_in_few_pieces(fake: FakeDockerApi)
 async def test_a_log_whose_engine_does_not_begin_or_not_go_on_is_given_up(
     fake: FakeDockerApi,
 ) -> None:
-    engine, talker = DockerEngine(url=fake.url, timeout_seconds=0.5), Talker(frame(b"begun"))
+    engine, talker = Engine(url=fake.url, timeout_seconds=0.5), Talker(frame(b"begun"))
     fake.handle(LOGS, talker.answer)
 
     log = engine.logs("a", tail=None, since=None, follow=False)
@@ -244,7 +242,7 @@ async def test_a_log_whose_engine_does_not_begin_or_not_go_on_is_given_up(
 
 @pytest.mark.slow
 async def test_a_follower_waits_for_as_long_as_the_app_is_silent(fake: FakeDockerApi) -> None:
-    engine, more = DockerEngine(url=fake.url, timeout_seconds=0.2), asyncio.Event()
+    engine, more = Engine(url=fake.url, timeout_seconds=0.2), asyncio.Event()
 
     async def speak_late(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -264,9 +262,7 @@ async def test_a_follower_waits_for_as_long_as_the_app_is_silent(fake: FakeDocke
     await engine.close()
 
 
-async def test_an_event_that_is_too_long_is_skipped(
-    fake: FakeDockerApi, engine: DockerEngine
-) -> None:
+async def test_an_event_that_is_too_long_is_skipped(fake: FakeDockerApi, engine: Engine) -> None:
     """Anybody may give a container large labels, which the engine repeats in its events."""
 
     def event(action: str, name: str) -> bytes:
@@ -286,7 +282,7 @@ async def test_an_event_that_is_too_long_is_skipped(
 
 
 async def test_closing_ends_a_stream_for_the_one_who_reads_it(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     talker = Talker(frame(b"begun"))
     fake.handle(LOGS, talker.answer)
@@ -305,7 +301,7 @@ async def test_closing_ends_a_stream_for_the_one_who_reads_it(
 async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_blamed(
     fake: FakeDockerApi,
 ) -> None:
-    engine = DockerEngine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3)
+    engine = Engine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3)
     detail = b'{"status":"Downloading","id":"a","progressDetail":{"current":1,"total":4}}\r\n'
     talker, told = Talker(detail[:20], detail[20:]), list[PullProgress]()
     fake.handle(PULL, talker.answer)
@@ -322,7 +318,7 @@ async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_b
 @pytest.mark.slow
 async def test_a_pull_that_waits_for_those_of_others_is_not_given_up(fake: FakeDockerApi) -> None:
     engine, told = (
-        DockerEngine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3),
+        Engine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3),
         list[PullProgress](),
     )
     detail = {"current": 4, "total": 4}
@@ -353,7 +349,7 @@ async def test_a_pull_that_waits_for_those_of_others_is_not_given_up(fake: FakeD
 async def test_a_pull_that_takes_too_long_is_given_up_though_it_makes_progress(
     fake: FakeDockerApi,
 ) -> None:
-    engine = DockerEngine(url=fake.url, timeout_seconds=30, pull_seconds=0.5)
+    engine = Engine(url=fake.url, timeout_seconds=30, pull_seconds=0.5)
     hung_up = asyncio.Event()
 
     async def crawl(request: web.Request) -> web.StreamResponse:
@@ -378,7 +374,7 @@ async def test_a_pull_that_takes_too_long_is_given_up_though_it_makes_progress(
 
 @pytest.mark.slow
 async def test_a_pull_of_an_engine_that_hangs_is_the_engines_fault(fake: FakeDockerApi) -> None:
-    engine = DockerEngine(url=fake.url, timeout_seconds=0.5, pull_idle_seconds=0.3)
+    engine = Engine(url=fake.url, timeout_seconds=0.5, pull_idle_seconds=0.3)
     talker = Talker()
     fake.handle(PULL, talker.answer)
     fake.handle("GET /info", talker.answer)
@@ -388,7 +384,7 @@ async def test_a_pull_of_an_engine_that_hangs_is_the_engines_fault(fake: FakeDoc
     await engine.close()
 
 
-async def test_a_pull_that_is_cancelled_hangs_up(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_a_pull_that_is_cancelled_hangs_up(fake: FakeDockerApi, engine: Engine) -> None:
     talker = Talker(b"{}\n")
     fake.handle(PULL, talker.answer)
     pulling = asyncio.ensure_future(engine.pull("image", lambda _: None))

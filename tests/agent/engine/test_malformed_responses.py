@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.engine.models import ContainerSpec, PullProgress
 from tests.support.agent.engines.fake_docker_api import VERSION, fake_docker_api
 
 ID = "a" * 64
-Call = Callable[[DockerEngine], Awaitable[object]]
+Call = Callable[[Engine], Awaitable[object]]
 SPEC = ContainerSpec(
     name="app",
     image="image",
@@ -31,7 +31,7 @@ SPEC = ContainerSpec(
 )
 
 
-async def read_events(engine: DockerEngine) -> None:
+async def read_events(engine: Engine) -> None:
     async with aclosing(engine.events("label", since=0)) as events:
         async for _ in events:
             pass
@@ -44,12 +44,12 @@ def pass_over(_: PullProgress) -> None:
 @asynccontextmanager
 async def answering_all_with(
     body: bytes, *, status: int = 200, version: Any = VERSION
-) -> AsyncIterator[DockerEngine]:
+) -> AsyncIterator[Engine]:
     async with fake_docker_api() as fake:
         fake.respond("GET /version", (200, version))
         fake.respond("GET /info", (status, body))
         fake.respond_otherwise((status, body))
-        engine = DockerEngine(url=fake.url, timeout_seconds=30)
+        engine = Engine(url=fake.url, timeout_seconds=30)
         try:
             yield engine
         finally:

@@ -1,4 +1,4 @@
-"""Commands to the engine: docker-py in threads of their own, each with a time limit."""
+"""Commands to the engine: docker-py in threads, each with a time limit, and its arguments."""
 
 import asyncio
 import socket
@@ -16,13 +16,18 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from agent.engine.api.client import EngineClient
-from agent.engine.api.translation import translated, well_formed, within
+from agent.engine import decode
 from agent.engine.errors import EngineUnavailable
+from agent.engine.http import EngineClient
+from agent.engine.models import MIB, ContainerSpec, Network
+from agent.engine.translation import translated, well_formed, within
 
 # The stubs of docker-py lack some methods and mistype others.
 Client: TypeAlias = Any
 T = TypeVar("T")
+# Capabilities of the engine's default set that neither web applications nor SSH servers need: to
+# make device files, to forge packets, and to give files capabilities.
+DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 
 
 class CommandKind(Enum):
@@ -174,3 +179,62 @@ class _Connection(HTTPConnection):
 
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
+
+
+def host_options(spec: ContainerSpec) -> dict[str, Any]:
+    """Return the arguments of docker-py's create_host_config, from the spec alone."""
+    return {
+        "port_bindings": _bindings(spec),
+        "cpu_period": decode.CPU_PERIOD,
+        "cpu_quota": spec.cpu * decode.CPU_PERIOD // 100,
+        "mem_limit": spec.memory * MIB,
+        "memswap_limit": spec.memory * MIB,
+        "pids_limit": spec.pids,
+        "restart_policy": {"Name": restart_policy(enabled=spec.autostart)},
+        "init": spec.init,
+        "network_mode": spec.network,
+        "cap_drop": DROPPED,
+        "security_opt": ["no-new-privileges:true"] if spec.no_new_privileges else [],
+        # Two files of half the size each, so that a rotation keeps the last lines.
+        "log_config": {
+            "Type": "json-file",
+            "Config": {"max-size": f"{spec.log_mib * 512}k", "max-file": "2"},
+        },
+        "mounts": [
+            {
+                "Type": "volume",
+                "Source": volume,
+                "Target": path,
+                "VolumeOptions": {"NoCopy": not spec.fill_volumes},
+            }
+            for path, volume in sorted(spec.volumes.items())
+        ],
+    }
+
+
+def restart_policy(*, enabled: bool) -> str:
+    """Return the engine's name of the policy for a container that it starts by itself, or not."""
+    return "unless-stopped" if enabled else "no"
+
+
+def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
+    # A port of the container may be published on several ports of the host.
+    bindings: dict[int, list[tuple[str, int]]] = {}
+    for inside, outside in spec.ports:
+        bindings.setdefault(inside, []).append((spec.bind, outside))
+    return bindings
+
+
+def network_options(wanted: Network) -> dict[str, Any]:
+    """Return the arguments of docker-py's create_network for a bridge network."""
+    options = {decode.INTERFACE: wanted.interface, decode.REACHABLE: str(wanted.reachable).lower()}
+    if wanted.mtu:
+        options[decode.MTU] = str(wanted.mtu)
+    ipam = {"Driver": "default", "Config": [{"Subnet": each} for each in wanted.subnets]}
+    return {
+        "driver": decode.DRIVER,
+        "options": options,
+        "ipam": ipam if wanted.subnets else None,
+        "enable_ipv6": wanted.ipv6,
+        "check_duplicate": True,
+    }

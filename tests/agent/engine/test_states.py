@@ -2,8 +2,8 @@
 
 import msgspec
 
-from agent.engine.docker.states import ContainerStates
 from agent.engine.models import Container, InspectedContainer
+from agent.engine.states import ContainerStates
 from tests.support.agent.engines.fake_engine import IMAGE
 from tests.support.agent.engines.fake_state import FakeContainer, inspected, listed
 

@@ -12,12 +12,8 @@ from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine.api import decoding, responses
-from agent.engine.api.client import common_version
-from agent.engine.api.event_decoding import image_events
-from agent.engine.api.responses import Version
-from agent.engine.api.streams import LogFrames, PullReport, lines
-from agent.engine.api.translation import from_library, from_pull, from_response
+from agent.engine import decode, responses
+from agent.engine.decode import image_events
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
@@ -35,6 +31,8 @@ from agent.engine.errors import (
     NetworkNotFound,
     ObjectNotFound,
 )
+from agent.engine.http import common_version
+from agent.engine.images import PullReport
 from agent.engine.logins import (
     ImageRegistryLogin,
     came_from_registry,
@@ -42,6 +40,9 @@ from agent.engine.logins import (
     pull_query,
 )
 from agent.engine.models import PullProgress
+from agent.engine.responses import Version
+from agent.engine.streams import LogFrames, lines
+from agent.engine.translation import from_library, from_pull, from_response
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_an_image_store_that_gives_digests_to_local_images_leaves_it_open_whethe
     repository = reference.removesuffix(":1")
     entry = {"Id": image_id, "RepoDigests": [f"{repository}@sha256:2"]}
 
-    image = decoding.image(msgspec.json.encode(entry), reference)
+    image = decode.image(msgspec.json.encode(entry), reference)
 
     assert (image.local, image.may_be_local) == (False, may_be_local)
 
@@ -246,7 +247,7 @@ def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:
     exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
     entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
 
-    assert decoding.image(msgspec.json.encode(entry), "image").tcp_ports == {8000}
+    assert decode.image(msgspec.json.encode(entry), "image").tcp_ports == {8000}
 
 
 def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
@@ -282,14 +283,14 @@ def test_the_absolute_volumes_of_an_image_are_in_normal_form_without_the_root() 
     }
     answer = msgspec.json.encode({"Id": "i", "Config": {"Volumes": declared}})
 
-    assert decoding.image(answer, "app").volumes == {"/data", "/b", "/a/c", "relative"}
+    assert decode.image(answer, "app").volumes == {"/data", "/b", "/a/c", "relative"}
 
 
 def test_the_exposed_ports_of_an_image_are_counted_whatever_they_are() -> None:
     exposed: dict[str, dict[str, str]] = {"1/tcp": {}, "1/udp": {}, "2/sctp": {}, "3-9/tcp": {}}
     answer = msgspec.json.encode({"Id": "i", "Config": {"ExposedPorts": exposed}})
 
-    assert decoding.image(answer, "app").exposes == 4
+    assert decode.image(answer, "app").exposes == 4
 
 
 @pytest.mark.parametrize(
@@ -307,13 +308,13 @@ def test_all_of_the_configuration_of_an_image_counts_as_the_engine_writes_it(
 ) -> None:
     answer = msgspec.json.encode({"Id": "i", "Config": config}).replace(b"<", rb"\u003c")
 
-    assert 70_000 < decoding.image(answer, "app").config_bytes < 73_000
+    assert 70_000 < decode.image(answer, "app").config_bytes < 73_000
 
 
 def test_an_engine_without_volumes_lists_none() -> None:
-    assert decoding.volumes(b'{"Volumes": null}') == {}
+    assert decode.volumes(b'{"Volumes": null}') == {}
     listed = b'{"Volumes": [{"Name": "a", "Labels": null}, {"Name": "b", "Labels": {"k": "v"}}]}'
-    assert decoding.volumes(listed) == {"a": {}, "b": {"k": "v"}}
+    assert decode.volumes(listed) == {"a": {}, "b": {"k": "v"}}
 
 
 def image_event(action: str, actor_id: str, name: str) -> bytes:
@@ -359,4 +360,4 @@ def test_the_check_of_an_image_gets_an_hour_at_most(start_hours: int, seconds: f
         network_settings=responses.NetworkSettings(),
     )
 
-    assert decoding.inspected(msgspec.json.encode(entry)).health_seconds == seconds
+    assert decode.inspected(msgspec.json.encode(entry)).health_seconds == seconds

@@ -8,7 +8,7 @@ import pytest
 
 from agent.apps.errors import AppNotRunning
 from agent.apps.service.queries import AppQueries
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.engine.models import ContainerSpec
 from tests.support.agent.engines.fake_docker_api import (
@@ -101,14 +101,14 @@ async def fake() -> AsyncIterator[FakeDockerApi]:
 
 
 @pytest.fixture
-async def engine(fake: FakeDockerApi) -> AsyncIterator[DockerEngine]:
-    engine = DockerEngine(url=fake.url, timeout_seconds=10)
+async def engine(fake: FakeDockerApi) -> AsyncIterator[Engine]:
+    engine = Engine(url=fake.url, timeout_seconds=10)
     yield engine
     await engine.close()
 
 
 @pytest.fixture
-async def readings(engine: DockerEngine, tmp_path: Path) -> AsyncIterator[AppQueries]:
+async def readings(engine: Engine, tmp_path: Path) -> AsyncIterator[AppQueries]:
     async with app_queries(engine, tmp_path) as readings:
         yield readings
 
@@ -171,9 +171,7 @@ async def test_a_running_app_that_the_engine_does_not_measure_is_not_told_to_be_
         await readings.stats("app")
 
 
-async def test_what_the_engine_warns_of_is_no_failure(
-    fake: FakeDockerApi, engine: DockerEngine
-) -> None:
+async def test_what_the_engine_warns_of_is_no_failure(fake: FakeDockerApi, engine: Engine) -> None:
     fake.respond("POST /containers/create", (201, {"Id": ID, "Warnings": [NO_SWAP]}))
     fake.respond(f"POST /containers/{ID}/update", (200, {"Warnings": [NO_SWAP]}))
     spec = ContainerSpec(
@@ -216,5 +214,5 @@ async def test_limits_that_the_kernel_does_not_have_are_told_once_the_engine_is_
     assert [each["of"] for each in warned] == ["memory, swap"]
 
 
-async def test_an_engine_that_has_all_limits_is_no_reason_to_warn(engine: DockerEngine) -> None:
+async def test_an_engine_that_has_all_limits_is_no_reason_to_warn(engine: Engine) -> None:
     assert (await engine.info()).unsupported_limits == ()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.api.client import EngineClient
-from agent.engine.api.translation import from_library
 from agent.engine.errors import EngineUnavailable
+from agent.engine.http import EngineClient
+from agent.engine.translation import from_library
 
 
 async def failure(path: Path) -> EngineUnavailable:

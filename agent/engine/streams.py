@@ -1,20 +1,13 @@
-"""Streams of the engine: logs, lines of JSON, and the progress of a pull."""
+"""Streams of the engine: how many are open, their lines, and the frames of logs."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 
-import msgspec
-
-from agent.engine.api.responses import PullLine
-from agent.engine.api.translation import MALFORMED, from_pull, well_formed
 from agent.engine.errors import EngineRefused, TooManyStreams
-from agent.engine.models import PullProgress
+from agent.engine.translation import MALFORMED
 
 HEADER = 8
 LONGEST_LINE = 1 << 20
-FOUND, QUEUED = "Pulling fs layer", "Waiting"
-DONE = ("Download complete", "Pull complete", "Already exists", "Verifying Checksum", "Extracting")
-PULL_LINE = msgspec.json.Decoder(PullLine)
 
 
 class Budget:
@@ -86,43 +79,3 @@ class LogFrames:
                 at += len(taken)
                 if len(self._header) == HEADER:
                     self._missing, self._header = int.from_bytes(self._header[4:], "big"), b""
-
-
-class PullReport:
-    """Sums the progress of the layers of an image."""
-
-    def __init__(self, progress: Callable[[PullProgress], None]) -> None:
-        self._progress = progress
-        self._layers: dict[str, tuple[int, int]] = {}
-        self._statuses: dict[str, str] = {}
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether the engine downloads nothing of it before layers of other pulls."""
-        unfinished = {each for each in self._statuses.values() if each not in DONE}
-        return unfinished == {QUEUED}
-
-    def take(self, line: bytes) -> None:
-        """Take one line of the report.
-
-        Raises:
-            ImageUnavailable, DiskFull: the line reports a failure, though the status was 200.
-            EngineRefused: the line cannot be read.
-
-        """
-        with well_formed():
-            entry = PULL_LINE.decode(line)
-        text = (entry.error_detail.message if entry.error_detail else "") or entry.error
-        if text:
-            raise from_pull(text)
-        layer, detail = entry.id, entry.progress_detail
-        if entry.status == FOUND or layer in self._statuses:
-            self._statuses[layer] = entry.status
-        if layer and entry.status == "Downloading" and detail and detail.total:
-            self._layers[layer] = (detail.current, detail.total)
-        elif layer in self._layers and entry.status in DONE:
-            self._layers[layer] = (self._layers[layer][1], self._layers[layer][1])
-        else:
-            return
-        done, total = (sum(column) for column in zip(*self._layers.values(), strict=True))
-        self._progress(PullProgress(done_bytes=done, total_bytes=total))

@@ -1,37 +1,74 @@
-"""Finds and pulls images, with the configured logins and within time limits."""
+"""Pulls images, with the configured logins and within time limits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
-from functools import partial
+from contextlib import aclosing, asynccontextmanager
 from urllib.parse import quote
 
-from agent.engine.api import decoding
-from agent.engine.api.client import EngineClient
-from agent.engine.api.streams import PullReport, lines
-from agent.engine.api.translation import LATE, from_pull
+import msgspec
+
+from agent.engine import decode
 from agent.engine.errors import (
-    AnswerTooLong,
     EngineError,
     EngineTimeout,
     EngineUnavailable,
     ImageServerUnavailable,
-    ImageTooLarge,
-    ImageUnavailable,
-    ObjectNotFound,
     PullTimeout,
 )
+from agent.engine.http import EngineClient
 from agent.engine.logins import ImageRegistryLogin, login_header, pull_query
-from agent.engine.models import Image, ListedImage, PullProgress
+from agent.engine.models import PullProgress
+from agent.engine.responses import PullLine
+from agent.engine.streams import lines
+from agent.engine.translation import LATE, from_pull, well_formed
 
-# The configuration of an image that fits has 64 KiB, and older engines tell it twice.
-LONGEST_IMAGE = 1 << 20
-LIST_TRIES = 10
-LIST_PAUSE_SECONDS = 0.1
+FOUND, QUEUED = "Pulling fs layer", "Waiting"
+DONE = ("Download complete", "Pull complete", "Already exists", "Verifying Checksum", "Extracting")
+PULL_LINE = msgspec.json.Decoder(PullLine)
 
 
-class EngineImages:
-    """Finds and pulls images. A pull has ``pull_seconds``, and ``idle_seconds`` without progress.
+class PullReport:
+    """Sums the progress of the layers of an image."""
+
+    def __init__(self, progress: Callable[[PullProgress], None]) -> None:
+        self._progress = progress
+        self._layers: dict[str, tuple[int, int]] = {}
+        self._statuses: dict[str, str] = {}
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the engine downloads nothing of it before layers of other pulls."""
+        unfinished = {each for each in self._statuses.values() if each not in DONE}
+        return unfinished == {QUEUED}
+
+    def take(self, line: bytes) -> None:
+        """Take one line of the report.
+
+        Raises:
+            ImageUnavailable, DiskFull: the line reports a failure, though the status was 200.
+            EngineRefused: the line cannot be read.
+
+        """
+        with well_formed():
+            entry = PULL_LINE.decode(line)
+        text = (entry.error_detail.message if entry.error_detail else "") or entry.error
+        if text:
+            raise from_pull(text)
+        layer, detail = entry.id, entry.progress_detail
+        if entry.status == FOUND or layer in self._statuses:
+            self._statuses[layer] = entry.status
+        if layer and entry.status == "Downloading" and detail and detail.total:
+            self._layers[layer] = (detail.current, detail.total)
+        elif layer in self._layers and entry.status in DONE:
+            self._layers[layer] = (self._layers[layer][1], self._layers[layer][1])
+        else:
+            return
+        done, total = (sum(column) for column in zip(*self._layers.values(), strict=True))
+        self._progress(PullProgress(done_bytes=done, total_bytes=total))
+
+
+class Pulls:
+    """Pulls images. A pull has ``pull_seconds``, and ``idle_seconds`` without progress.
 
     ``logins`` are those at registries of images; other ones may be set, and are used from the next
     pull on.
@@ -48,41 +85,6 @@ class EngineImages:
         self.logins = tuple(logins)
         self._pull_seconds = pull_seconds
         self._idle_seconds = idle_seconds
-
-    async def get(self, reference: str) -> Image | None:
-        """Return an image of this host, None if it is not there; ImageTooLarge."""
-        path = f"/images/{quote(reference, safe='/:@')}/json"
-        read = partial(decoding.image, reference=reference)
-        try:
-            return await self._client.get(path, read, longest=LONGEST_IMAGE)
-        except ImageUnavailable:
-            return None
-        except AnswerTooLong as error:
-            raise ImageTooLarge(
-                f"the configuration of the image `{reference}` (LABEL, CMD, ENTRYPOINT, ENV and so"
-                f" on) takes more than {LONGEST_IMAGE} bytes; build it with less, and remove what"
-                " this host has of it with `docker rmi`"
-            ) from error
-
-    async def _listed(self) -> list[ListedImage]:
-        try:
-            return await self._client.get("/images/json", decoding.images)
-        except AnswerTooLong as error:
-            raise AnswerTooLong(
-                "the labels of all images on this host make the engine's list too long; remove"
-                " images that nobody needs with `docker rmi`"
-            ) from error
-
-    async def list(self) -> list[ListedImage]:
-        """List the images of this host; AnswerTooLong.
-
-        With the containerd image store, the engine answers 404 if an image is removed meanwhile.
-        """
-        for _ in range(LIST_TRIES - 1):
-            with suppress(ObjectNotFound, ImageUnavailable):
-                return await self._listed()
-            await asyncio.sleep(LIST_PAUSE_SECONDS)
-        return await self._listed()
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Pull an image; ``progress`` is called with the progress."""
@@ -114,7 +116,7 @@ class EngineImages:
             yield
         except EngineTimeout as error:
             # If the engine hangs, and not that server, this raises EngineTimeout too.
-            await self._client.get("/info", decoding.info)
+            await self._client.get("/info", decode.info)
             raise late from error
         except EngineUnavailable:
             raise

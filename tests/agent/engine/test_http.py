@@ -6,20 +6,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from agent.engine.api.client import EngineClient
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import (
     EngineError,
     EngineTimeout,
     EngineUnavailable,
     ObjectNotFound,
 )
+from agent.engine.http import EngineClient
 from tests.support.agent.engines.fake_docker_api import INFO, FakeDockerApi
 
 VOLUME = "GET /volumes/v"
 
 
-async def test_a_connection_is_kept(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_a_connection_is_kept(fake: FakeDockerApi, engine: Engine) -> None:
     for _ in range(5):
         await engine.info()
 
@@ -27,7 +27,7 @@ async def test_a_connection_is_kept(fake: FakeDockerApi, engine: DockerEngine) -
 
 
 async def test_a_connection_that_the_engine_dropped_is_made_anew(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     async def answer_and_hang_up(_: web.Request) -> web.Response:
         response = web.json_response(INFO)
@@ -43,7 +43,7 @@ async def test_a_connection_that_the_engine_dropped_is_made_anew(
 
 
 async def test_a_connection_that_the_engine_drops_at_the_next_question_is_made_anew(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     await engine.info()
     first = True
@@ -61,7 +61,7 @@ async def test_a_connection_that_the_engine_drops_at_the_next_question_is_made_a
     assert fake.connections == 2
 
 
-async def test_a_refusal_keeps_the_connection(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_a_refusal_keeps_the_connection(fake: FakeDockerApi, engine: Engine) -> None:
     fake.respond("GET /containers/x/json", (404, {"message": "No such container: x"}))
 
     with pytest.raises(ObjectNotFound, match="No such container"):
@@ -72,7 +72,7 @@ async def test_a_refusal_keeps_the_connection(fake: FakeDockerApi, engine: Docke
 
 
 async def test_an_answer_that_breaks_off_is_an_engine_that_is_away(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     async def break_off(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
@@ -97,7 +97,7 @@ async def test_an_answer_that_breaks_off_is_an_engine_that_is_away(
     ],
 )
 async def test_what_is_no_http_is_an_engine_that_is_away(
-    fake: FakeDockerApi, engine: DockerEngine, sent: bytes
+    fake: FakeDockerApi, engine: Engine, sent: bytes
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         assert isinstance(request.transport, asyncio.WriteTransport)
@@ -137,7 +137,7 @@ async def test_an_answer_without_end_is_given_up_with_its_connection(fake: FakeD
 async def test_an_engine_that_does_not_answer_is_given_up_with_its_connection(
     fake: FakeDockerApi,
 ) -> None:
-    engine, hung_up = DockerEngine(url=fake.url, timeout_seconds=0.5), asyncio.Event()
+    engine, hung_up = Engine(url=fake.url, timeout_seconds=0.5), asyncio.Event()
     fake.handle(VOLUME, silence(hung_up=hung_up))
 
     with pytest.raises(EngineTimeout):
@@ -147,7 +147,7 @@ async def test_an_engine_that_does_not_answer_is_given_up_with_its_connection(
     await engine.close()
 
 
-async def test_a_caller_that_leaves_hangs_up(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_a_caller_that_leaves_hangs_up(fake: FakeDockerApi, engine: Engine) -> None:
     asked, hung_up = asyncio.Event(), asyncio.Event()
     fake.handle(VOLUME, silence(asked=asked, hung_up=hung_up))
     asking = asyncio.ensure_future(engine.volume_labels("v"))
@@ -160,7 +160,7 @@ async def test_a_caller_that_leaves_hangs_up(fake: FakeDockerApi, engine: Docker
 
 
 async def test_closing_ends_what_is_asked_and_nothing_more_is(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     asked, hung_up = asyncio.Event(), asyncio.Event()
     fake.handle(VOLUME, silence(asked=asked, hung_up=hung_up))
@@ -177,9 +177,7 @@ async def test_closing_ends_what_is_asked_and_nothing_more_is(
             await call
 
 
-async def test_what_the_engine_packs_is_not_unpacked(
-    fake: FakeDockerApi, engine: DockerEngine
-) -> None:
+async def test_what_the_engine_packs_is_not_unpacked(fake: FakeDockerApi, engine: Engine) -> None:
     wanted: list[str | None] = []
 
     async def answer(request: web.Request) -> web.Response:

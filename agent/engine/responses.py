@@ -245,8 +245,30 @@ class Event(ApiObject):
     time_nano: int = msgspec.field(name="timeNano", default=0)
 
 
+class Subnet(ApiObject):
+    """A range of addresses."""
+
+    subnet: str = ""
+
+
+class Ipam(ApiObject):
+    """The addresses of a network."""
+
+    config: list[Subnet] | None = None
+
+
 class Network(ApiObject):
     """The inspection of a network."""
+
+    name: str
+    driver: str
+    options: dict[str, str] | None = None
+    ipam: Ipam = msgspec.field(name="IPAM", default_factory=Ipam)
+    enable_ipv6: bool = msgspec.field(name="EnableIPv6", default=False)
+
+
+class NetworkRun(ApiObject):
+    """When a network was made."""
 
     id: str
     created: datetime

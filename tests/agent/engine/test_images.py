@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.engine.api.client import LONGEST_ANSWER
-from agent.engine.docker.engine import DockerEngine
-from agent.engine.docker.images import LIST_TRIES, LONGEST_IMAGE
+from agent.engine.engine import Engine
 from agent.engine.errors import AnswerTooLong, EngineError, ImageTooLarge
+from agent.engine.http import LONGEST_ANSWER
+from agent.engine.reads import LIST_TRIES, LONGEST_IMAGE
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi
 
 IMAGE = {"Id": "sha256:1", "RepoTags": ["shop:1"], "RepoDigests": []}
@@ -17,7 +17,7 @@ GONE = [
 
 @pytest.mark.parametrize("gone", GONE)
 async def test_images_are_listed_though_one_is_removed_meanwhile(
-    engine: DockerEngine, fake: FakeDockerApi, gone: object
+    engine: Engine, fake: FakeDockerApi, gone: object
 ) -> None:
     fake.respond("GET /images/json", (404, gone), (404, gone), (200, [IMAGE]))
 
@@ -25,7 +25,7 @@ async def test_images_are_listed_though_one_is_removed_meanwhile(
 
 
 async def test_a_list_of_images_that_never_comes_is_an_error(
-    engine: DockerEngine, fake: FakeDockerApi
+    engine: Engine, fake: FakeDockerApi
 ) -> None:
     fake.respond("GET /images/json", *[(404, GONE[0])] * (LIST_TRIES + 1))
 
@@ -34,7 +34,7 @@ async def test_a_list_of_images_that_never_comes_is_an_error(
 
 
 async def test_an_image_that_is_too_large_is_not_read_to_its_end(
-    engine: DockerEngine, fake: FakeDockerApi
+    engine: Engine, fake: FakeDockerApi
 ) -> None:
     labels = {"a": "a" * LONGEST_IMAGE}
     fake.respond("GET /images/shop:1/json", (200, {**IMAGE, "Config": {"Labels": labels}}))
@@ -44,7 +44,7 @@ async def test_an_image_that_is_too_large_is_not_read_to_its_end(
 
 
 async def test_a_list_of_images_that_is_too_long_is_told_with_what_helps(
-    engine: DockerEngine, fake: FakeDockerApi
+    engine: Engine, fake: FakeDockerApi
 ) -> None:
     fake.respond("GET /images/json", (200, "x" * LONGEST_ANSWER))
 

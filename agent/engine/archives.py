@@ -1,17 +1,92 @@
-"""The owners of directories in a container that was not started yet."""
+"""Files of containers, which the engine packs as tars and unpacks, and their owners."""
 
+import io
 import posixpath
+import re
 import tarfile
 from collections.abc import AsyncIterator, Collection
 
-from agent.engine.api.client import EngineClient
-from agent.engine.docker.archives import first_entry, read_file, unpack
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineConflict, EngineRefused, ObjectNotFound
+from agent.engine.http import EngineClient
 
+# While its disk is busy, the engine may read nothing for longer than its other answers take.
+IDLE_SECONDS = 120.0
+SMALL_FILE = 1 << 20
 MOST_LINKS = 16
 MAX_DIGITS = 10  # of a number of 32 bits
 # Of passwd(5) and group(5): where the number is, and in passwd that of the user's group.
 NUMBER, GROUP = 2, 3
+NO_ROOT = re.compile(r"could not find the file / in container", re.IGNORECASE)
+
+
+async def read_file(client: EngineClient, container_id: str, path: str) -> bytes:
+    """Read a small regular file; a link is not followed."""
+    archive = await client.beginning(
+        archive_path(container_id), query={"path": path}, most=SMALL_FILE
+    )
+    return file_content(archive, path)
+
+
+async def first_entry(client: EngineClient, container_id: str, path: str) -> tarfile.TarInfo:
+    """Return the entry of a file or directory itself; EngineRefused."""
+    archive = await client.beginning(
+        archive_path(container_id), query={"path": path}, most=SMALL_FILE
+    )
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            member = opened.next()
+    except tarfile.TarError as error:
+        raise EngineRefused(f"{path} in the container cannot be read") from error
+    if member is None:
+        raise EngineRefused(f"{path} in the container cannot be read")
+    return member
+
+
+async def _beginning(client: EngineClient, container_id: str, path: str) -> bytes:
+    query = {"path": path}
+    return await client.beginning(archive_path(container_id), query=query, most=SMALL_FILE)
+
+
+async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[bytes]) -> None:
+    """Unpack a tar in the root directory, as it comes."""
+    try:
+        await client.send(
+            "PUT",
+            archive_path(container_id),
+            query={"path": "/"},
+            body=tar,
+            idle_seconds=IDLE_SECONDS,
+        )
+    except ObjectNotFound as error:
+        # The target of a link in the tar is missing. Newer engines report the root directory
+        # instead.
+        if NO_ROOT.search(str(error)):
+            raise EngineRefused("an entry of the tar needs a file that is missing") from error
+        raise
+
+
+def archive_path(container_id: str) -> str:
+    """Return the path of the API for the files of a container."""
+    return f"/containers/{container_id}/archive"
+
+
+def file_content(archive: bytes, path: str) -> bytes:
+    """Return the content of a regular file from the engine's archive, a tar with one member.
+
+    Raises:
+        EngineConflict: the member is not a regular file.
+        EngineRefused: the archive is malformed, or was truncated.
+
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            member = opened.next()
+            content = opened.extractfile(member) if member and member.isreg() else None
+            if content is not None:
+                return content.read()
+    except tarfile.TarError as error:
+        raise EngineRefused(f"{path} in the container cannot be read") from error
+    raise EngineConflict(f"{path} in the container is not a regular file")
 
 
 async def give_to(

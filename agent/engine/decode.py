@@ -1,29 +1,38 @@
-"""Converts the engine's responses to the agent's models."""
+"""Converts the engine's responses and events to the agent's models."""
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from agent.engine.api import responses
-from agent.engine.api.responses import NEVER
-from agent.engine.logins import came_from_registry, digest_of, names_server
+from agent.engine import responses
+from agent.engine.logins import (
+    came_from_registry,
+    digest_of,
+    full_reference,
+    is_image_id,
+    names_server,
+)
 from agent.engine.models import (
     MIB,
     Container,
+    ContainerEvent,
     DiskUsage,
     EngineInfo,
     EngineRun,
     ExecResult,
     Health,
     Image,
+    ImageEvent,
     InspectedContainer,
     ListedImage,
+    Network,
     Process,
     Sample,
 )
+from agent.engine.responses import NEVER
 from config.address import MAX_PORT
 
 CPU_PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
@@ -45,6 +54,12 @@ NANOSECONDS = 10**9
 CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
 # Whoever builds an image may give its check years.
 MOST_CHECK_SECONDS = 3600.0
+# The options of a bridge network.
+DRIVER = "bridge"
+INTERFACE = "com.docker.network.bridge.name"
+REACHABLE = "com.docker.network.bridge.enable_icc"
+MASQUERADE = "com.docker.network.bridge.enable_ip_masquerade"
+MTU = "com.docker.network.driver.mtu"
 EXPOSED_PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
 
 
@@ -59,6 +74,8 @@ _VOLUMES = msgspec.json.Decoder(responses.VolumeList)
 _DISK_USAGE = msgspec.json.Decoder(responses.DiskUsage)
 _TOP = msgspec.json.Decoder(responses.Top)
 _NETWORK = msgspec.json.Decoder(responses.Network)
+_RUN = msgspec.json.Decoder(responses.NetworkRun)
+_EVENT = msgspec.json.Decoder(responses.Event)
 _READ = msgspec.json.Decoder(responses.Read)
 _STATS = msgspec.json.Decoder(responses.Stats)
 
@@ -348,5 +365,72 @@ def _blocks(entries: list[responses.BlkioEntry], operation: str) -> int:
 
 def engine_run(answer: bytes) -> EngineRun:
     """Return the run of the engine that made a network."""
-    entry = _NETWORK.decode(answer)
+    entry = _RUN.decode(answer)
     return EngineRun(id=entry.id, began_at=entry.created.timestamp())
+
+
+def network(answer: bytes) -> Network:
+    """Return the network that was inspected."""
+    entry = _NETWORK.decode(answer)
+    options = entry.options or {}
+    return Network(
+        name=entry.name,
+        interface=options.get(INTERFACE, ""),
+        reachable=entry.driver != DRIVER or options.get(REACHABLE, "true") != "false",
+        masquerade=options.get(MASQUERADE, "true") != "false",
+        mtu=int(options.get(MTU, 0)),
+        ipv6=entry.enable_ipv6,
+        subnets=tuple(each.subnet for each in entry.ipam.config or () if each.subnet),
+    )
+
+
+def event(line: bytes, label: str) -> ContainerEvent:
+    """Return an event of a container; ``label`` is the label that holds the app's name."""
+    entry = _EVENT.decode(line)
+    action, _, detail = entry.action.partition(": ")
+    attributes = entry.actor.attributes
+    if action == "kill" and "signal" in attributes:
+        detail = f"signal {attributes['signal']}"
+    return ContainerEvent(
+        action=action,
+        container_id=entry.actor.id,
+        app=attributes.get(label, ""),
+        time=entry.time_nano / 1e9,
+        detail=detail or None,
+        exit_code=_event_exit_code(attributes) if action == "die" else None,
+    )
+
+
+def _event_exit_code(attributes: Mapping[str, str]) -> int | None:
+    text = attributes.get("exitCode", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def stop_time(lines: Iterable[bytes]) -> float | None:
+    """Return the Unix time of the last of these events if it is a stop, else None."""
+    last = None
+    for line in lines:
+        last = _EVENT.decode(line)
+    return last.time_nano / 1e9 if last is not None and last.action == "stop" else None
+
+
+def image_events(lines: Iterable[bytes], names: Collection[str]) -> list[ImageEvent]:
+    """Return those of these events that are of an image with one of these references or ids.
+
+    The engine names the image of an event by a reference or by its id. To an id it may add a
+    reference; to a reference it adds the repository, which other images have in common.
+    """
+    found = list[ImageEvent]()
+    for line in lines:
+        event = _EVENT.decode(line)
+        named = {event.actor.id}
+        if is_image_id(event.actor.id):
+            named.add(event.actor.attributes.get("name", ""))
+        if any(each in names or _full(each) in names for each in named):
+            found.append(ImageEvent(action=event.action, time=event.time_nano / NANOSECONDS))
+    return found
+
+
+def _full(name: str) -> str | None:
+    """Return the full reference, None for an id, or for a name that is no reference."""
+    return None if not name or is_image_id(name) else full_reference(name)

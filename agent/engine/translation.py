@@ -16,7 +16,6 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException
 
-from agent.engine.api.responses import ErrorResponse
 from agent.engine.errors import (
     DiskFull,
     EndpointLeft,
@@ -37,6 +36,7 @@ from agent.engine.errors import (
     ObjectNotFound,
     PortsNotPublished,
 )
+from agent.engine.responses import ErrorResponse
 
 NO_SERVER_KNOWS = re.compile(
     r"not found|manifest unknown|name unknown|denied|does not exist|no matching manifest",

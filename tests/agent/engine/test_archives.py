@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from agent.engine.api.client import EngineClient
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import (
     DiskFull,
     EngineRefused,
@@ -15,6 +14,7 @@ from agent.engine.errors import (
     EngineUnavailable,
     ObjectNotFound,
 )
+from agent.engine.http import EngineClient
 from tests.support.agent.engines.fake_docker_api import ID, FakeDockerApi
 
 UNPACK = f"PUT /containers/{ID}/archive"
@@ -45,7 +45,7 @@ async def take_nothing(_: web.Request) -> web.Response:
 
 
 @pytest.mark.slow
-async def test_the_engine_gets_all_of_it(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_the_engine_gets_all_of_it(fake: FakeDockerApi, engine: Engine) -> None:
     received = list[int]()
 
     async def take(request: web.Request) -> web.Response:
@@ -63,7 +63,7 @@ async def test_the_engine_gets_all_of_it(fake: FakeDockerApi, engine: DockerEngi
 
 @pytest.mark.slow
 async def test_no_more_is_taken_from_the_sender_than_the_engine_takes(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     tar, go_on, begun = Tar(), asyncio.Event(), asyncio.Event()
 
@@ -114,7 +114,7 @@ async def test_a_slow_sender_is_not_the_engines_fault(fake: FakeDockerApi) -> No
     await client.close()
 
 
-async def test_what_the_sender_raises_is_raised(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_what_the_sender_raises_is_raised(fake: FakeDockerApi, engine: Engine) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield CHUNK
         raise KeyError("mine")
@@ -134,7 +134,7 @@ async def test_what_the_sender_raises_is_raised(fake: FakeDockerApi, engine: Doc
 )
 async def test_the_engines_reason_is_told_though_it_takes_no_more(
     fake: FakeDockerApi,
-    engine: DockerEngine,
+    engine: Engine,
     status: int,
     words: str,
     error: type[Exception],
@@ -149,7 +149,7 @@ async def test_the_engines_reason_is_told_though_it_takes_no_more(
         await engine.unpack(ID, Tar().pieces())
 
 
-async def test_an_engine_that_goes_away_is_told(fake: FakeDockerApi, engine: DockerEngine) -> None:
+async def test_an_engine_that_goes_away_is_told(fake: FakeDockerApi, engine: Engine) -> None:
     async def go_away(request: web.Request) -> web.Response:
         await request.content.readany()
         assert request.transport is not None
@@ -182,7 +182,7 @@ async def send(client: EngineClient, body: AsyncIterator[bytes], *, idle_seconds
     ],
 )
 async def test_what_a_tar_links_to_in_vain_is_not_taken_for_the_container(
-    fake: FakeDockerApi, engine: DockerEngine, text: str, expected: type[EngineRefused]
+    fake: FakeDockerApi, engine: Engine, text: str, expected: type[EngineRefused]
 ) -> None:
     async def refuse(request: web.Request) -> web.Response:
         async for _ in request.content.iter_any():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineTimeout
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi
 
@@ -35,7 +35,7 @@ def held(fake: FakeDockerApi) -> Held:
     return held
 
 
-async def test_what_differs_in_its_filter_is_not_shared(engine: DockerEngine, held: Held) -> None:
+async def test_what_differs_in_its_filter_is_not_shared(engine: Engine, held: Held) -> None:
     asking = [asyncio.ensure_future(engine.containers(label=label)) for label in ("a", "b")]
 
     for _ in asking:
@@ -45,9 +45,7 @@ async def test_what_differs_in_its_filter_is_not_shared(engine: DockerEngine, he
     assert await asyncio.gather(*asking) == [[], []]
 
 
-async def test_a_list_that_somebody_changes_is_nobody_elses(
-    engine: DockerEngine, held: Held
-) -> None:
+async def test_a_list_that_somebody_changes_is_nobody_elses(engine: Engine, held: Held) -> None:
     held.release.release()
 
     one, other = await asyncio.gather(engine.containers(), engine.containers())
@@ -56,9 +54,7 @@ async def test_a_list_that_somebody_changes_is_nobody_elses(
     assert one is not other
 
 
-async def test_each_caller_waits_for_as_long_as_it_has_time(
-    engine: DockerEngine, held: Held
-) -> None:
+async def test_each_caller_waits_for_as_long_as_it_has_time(engine: Engine, held: Held) -> None:
     patient = asyncio.ensure_future(engine.containers())
     await held.asked.acquire()
 
@@ -71,7 +67,7 @@ async def test_each_caller_waits_for_as_long_as_it_has_time(
 
 @pytest.mark.slow
 async def test_the_time_of_a_call_begins_when_it_is_sent(fake: FakeDockerApi) -> None:
-    engine, asked = DockerEngine(url=fake.url, timeout_seconds=4), asyncio.Event()
+    engine, asked = Engine(url=fake.url, timeout_seconds=4), asyncio.Event()
 
     async def take_a_while(_: web.Request) -> web.Response:
         asked.set()
@@ -88,9 +84,7 @@ async def test_the_time_of_a_call_begins_when_it_is_sent(fake: FakeDockerApi) ->
     await engine.close()
 
 
-async def test_who_is_in_a_hurry_waits_for_none_of_the_others(
-    engine: DockerEngine, held: Held
-) -> None:
+async def test_who_is_in_a_hurry_waits_for_none_of_the_others(engine: Engine, held: Held) -> None:
     others = [asyncio.ensure_future(engine.containers()) for _ in range(10)]
     await held.asked.acquire()
 

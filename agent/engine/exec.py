@@ -9,10 +9,10 @@ from contextlib import suppress
 import requests
 from docker.errors import APIError, create_api_error_from_http_exception
 
-from agent.engine.api.streams import LogFrames
-from agent.engine.docker.commands import Client
+from agent.engine.commands import Client
 from agent.engine.errors import CommandTimeout
 from agent.engine.models import ExecResult
+from agent.engine.streams import LogFrames
 
 OUTPUT = 4096
 POLL_SECONDS = 0.05

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.engine.api.client import EngineClient
-from agent.engine.docker.commands import Client, CommandKind, Commands
-from agent.engine.docker.engine import DockerEngine
+from agent.engine.commands import Client, CommandKind, Commands
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineTimeout, EngineUnavailable
+from agent.engine.http import EngineClient
 from tests.support.agent.engines.fake_docker_api import VERSION, FakeDockerApi
 from tests.support.agent.in_process import in_process_agent
 
@@ -73,7 +73,7 @@ async def test_no_two_threads_share_a_client(commands: Commands) -> None:
 
 @pytest.mark.slow
 async def test_any_number_who_stop_apps_keep_nobody_from_creating_and_reading(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     fake.handle("POST /containers/a/stop", slow(asked, go_on))
@@ -93,7 +93,7 @@ async def test_any_number_who_stop_apps_keep_nobody_from_creating_and_reading(
 
 @pytest.mark.slow
 async def test_any_number_of_readers_keep_no_change_from_commanding_or_reading(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     reads = list[asyncio.Future[object]]()
@@ -118,7 +118,7 @@ async def test_any_number_of_readers_keep_no_change_from_commanding_or_reading(
 
 @pytest.mark.slow
 async def test_who_wants_figures_asks_for_few_at_the_same_time(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     going, most = 0, 0
 
@@ -147,7 +147,7 @@ async def test_the_time_of_a_command_begins_when_the_engine_is_asked(
         return web.Response(status=204)
 
     fake.handle("POST /containers/a/start", take_a_while)
-    engine = DockerEngine(url=fake.url, timeout_seconds=5)
+    engine = Engine(url=fake.url, timeout_seconds=5)
 
     fake.respond("GET /_ping", (200, b"OK"))
 
@@ -166,7 +166,7 @@ async def test_the_time_of_a_measurement_begins_when_the_engine_is_asked(
         await asyncio.sleep(1)
         return web.json_response({"Processes": []} if path == "top" else {})
 
-    engine = DockerEngine(url=fake.url, timeout_seconds=5)
+    engine = Engine(url=fake.url, timeout_seconds=5)
     read: Callable[[str], Awaitable[object]] = (
         engine.sample if path == "stats" else engine.processes
     )
@@ -185,7 +185,7 @@ async def test_the_time_of_a_measurement_begins_when_the_engine_is_asked(
 async def test_who_waits_for_measurements_of_an_engine_that_hangs_is_given_up(
     fake: FakeDockerApi,
 ) -> None:
-    engine, go_on = DockerEngine(url=fake.url, timeout_seconds=1), asyncio.Event()
+    engine, go_on = Engine(url=fake.url, timeout_seconds=1), asyncio.Event()
     fake.handle("GET /_ping", slow(asyncio.Semaphore(0), go_on))
     names = [f"r{number}" for number in range(100)]
     for name in names:
@@ -203,7 +203,7 @@ async def test_who_waits_for_measurements_of_an_engine_that_hangs_is_given_up(
 async def test_who_waits_for_other_commands_of_an_engine_that_hangs_is_given_up(
     fake: FakeDockerApi,
 ) -> None:
-    engine, go_on = DockerEngine(url=fake.url, timeout_seconds=2), asyncio.Event()
+    engine, go_on = Engine(url=fake.url, timeout_seconds=2), asyncio.Event()
     for question in ("POST /containers/a/start", "GET /_ping"):
         fake.handle(question, slow(asyncio.Semaphore(0), go_on))
 
@@ -220,7 +220,7 @@ async def test_who_waits_for_other_commands_of_an_engine_that_hangs_is_given_up(
 
 @pytest.mark.slow
 async def test_a_command_that_its_caller_gave_up_goes_on_and_counts_until_it_has_ended(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     fake.handle("POST /containers/a/start", slow(asked, go_on))
@@ -241,7 +241,7 @@ async def test_a_command_that_its_caller_gave_up_goes_on_and_counts_until_it_has
 
 @pytest.mark.slow
 async def test_an_engine_that_hangs_at_a_command_is_given_up(fake: FakeDockerApi) -> None:
-    engine = DockerEngine(url=fake.url, timeout_seconds=0.5)
+    engine = Engine(url=fake.url, timeout_seconds=0.5)
     go_on = asyncio.Event()
     fake.handle("POST /containers/a/start", slow(asyncio.Semaphore(0), go_on))
 
@@ -269,7 +269,7 @@ async def test_a_system_without_threads_is_an_engine_that_cannot_be_asked(
 
 @pytest.mark.slow
 async def test_a_command_that_finds_nobody_leaves_no_socket_behind(
-    fake: FakeDockerApi, engine: DockerEngine
+    fake: FakeDockerApi, engine: Engine
 ) -> None:
     await engine.info()
     fake.vanish()
@@ -283,7 +283,7 @@ async def test_a_command_that_finds_nobody_leaves_no_socket_behind(
 @pytest.mark.slow
 @pytest.mark.parametrize("by_command", [False, True])
 async def test_an_engine_that_came_back_as_another_version_is_spoken_to_anew(
-    fake: FakeDockerApi, engine: DockerEngine, *, by_command: bool
+    fake: FakeDockerApi, engine: Engine, *, by_command: bool
 ) -> None:
     async def break_off(request: web.Request) -> web.Response:
         assert request.transport is not None

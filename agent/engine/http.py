@@ -11,16 +11,6 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from agent.engine.api.responses import Version
-from agent.engine.api.translation import (
-    BROKEN,
-    LATE,
-    MALFORMED,
-    from_library,
-    from_response,
-    well_formed,
-    within,
-)
 from agent.engine.errors import (
     AnswerTooLong,
     EngineError,
@@ -28,6 +18,16 @@ from agent.engine.errors import (
     EngineTooOld,
     EngineUnavailable,
     ObjectNotFound,
+)
+from agent.engine.responses import Version
+from agent.engine.translation import (
+    BROKEN,
+    LATE,
+    MALFORMED,
+    from_library,
+    from_response,
+    well_formed,
+    within,
 )
 from runtime.share import SingleFlight
 

@@ -1,1 +1,0 @@
-"""The API of the Docker Engine: requests, responses and streams, as the engine has them."""

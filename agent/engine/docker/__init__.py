@@ -1,1 +1,0 @@
-"""The Docker Engine: the only folder that uses docker-py."""
