@@ -86,6 +86,10 @@ class StoreFull(StoreUnavailable):
     """The store has no room for the operation. All that it held before is intact."""
 
 
+class NoRoomForChange(StoreFull):
+    """The store has no room for this large operation; it may have room for small ones."""
+
+
 class StoreUnreachable(StoreUnavailable):
     """The store does not answer, refuses, or is locked by another program. Memory can be read.
 

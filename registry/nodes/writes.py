@@ -4,7 +4,13 @@ import asyncio
 from collections import deque
 from functools import partial
 
-from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
+from registry.errors import (
+    NoRoomForChange,
+    NotLoaded,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnreachable,
+)
 from registry.nodes.context import RegistryContext
 from registry.nodes.directory import KnownNode
 from registry.store.protocol import DoneCallback, Guard, as_shared
@@ -209,5 +215,5 @@ class Writes:
     def _update_availability(self, error: Exception | None) -> None:
         if error is None:
             self.unavailable_error = None
-        elif isinstance(error, StoreUnavailable):
+        elif isinstance(error, StoreUnavailable) and not isinstance(error, NoRoomForChange):
             self.unavailable_error = error

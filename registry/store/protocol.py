@@ -19,6 +19,9 @@ Observe = Callable[[int, float], None]
 # of equal digest: a start then gives both the later time, and the address that goes with it.
 NAME_DIGEST_BYTES = 12
 
+# A store that has no room for more than this may have room for what all others write.
+LARGE_BYTES = 64 * 1024
+
 
 def name_digest(hostname: str) -> bytes:
     """Return a digest of a hostname, by which a store may name a node in few bytes."""

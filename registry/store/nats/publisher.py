@@ -17,7 +17,13 @@ from secrets import token_hex
 
 from nats.aio.msg import Msg
 
-from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
+from registry.errors import (
+    NodeTooLarge,
+    NoRoomForChange,
+    StoreFull,
+    StoreUnreachable,
+    TooManyConflicts,
+)
 from registry.store.clock import boot_seconds
 from registry.store.nats.connection.link import Link
 from registry.store.nats.connection.publish_results import (
@@ -30,6 +36,7 @@ from registry.store.nats.connection.publish_results import (
 from registry.store.nats.format.ages import Uptime
 from registry.store.nats.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
 from registry.store.nats.write import Stamp, Write
+from registry.store.protocol import LARGE_BYTES
 
 MAX_IN_FLIGHT = 128
 MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
@@ -310,6 +317,8 @@ class Publisher:
             case Retry(seconds, is_without_effect):
                 write.unanswered -= is_without_effect
                 self._loop.call_later(seconds, self._requeue, write)
+            case Refusal(reason, is_full=True) if len(write.value) > LARGE_BYTES:
+                self._fail(write, NoRoomForChange(f"{FULL} for a change of this size: {reason}"))
             case Refusal(reason, is_full=True):
                 self.full = f"{FULL}: {reason}"
                 self._fail(write, StoreFull(self.full))

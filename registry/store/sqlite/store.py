@@ -16,9 +16,16 @@ from httpd.write_ahead_log import (
     connect_with_log,
     is_full,
 )
-from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
+from registry.errors import (
+    NoRoomForChange,
+    StoreFull,
+    StoreOpenError,
+    StoreUnavailable,
+    StoreUnreachable,
+)
 from registry.store.commits import GroupCommit
 from registry.store.protocol import (
+    LARGE_BYTES,
     DoneCallback,
     HeardNode,
     Loaded,
@@ -257,6 +264,8 @@ class SqliteStore:
     def _write(self, operations: Sequence[Operation]) -> Sequence[Exception | None]:
         try:
             self._commit_with_room(operations)
+        except StoreFull as error:
+            return self._write_small(operations, error)
         except StoreUnavailable as error:
             return [error] * len(operations)
         except (TypeError, ValueError, OverflowError) as error:  # a row that no column takes
@@ -264,6 +273,17 @@ class SqliteStore:
                 return [self._write([operation])[0] for operation in operations]
             return [error]
         return [None] * len(operations)
+
+    def _write_small(
+        self, operations: Sequence[Operation], error: StoreFull
+    ) -> Sequence[Exception | None]:
+        """Write the small ones of these operations, for which there may be room."""
+        small = [each for each in operations if not is_large(each)]
+        if len(small) == len(operations):
+            return [error] * len(operations)
+        outcomes = iter(self._write(small) if small else ())
+        rejection = NoRoomForChange(str(error))
+        return [rejection if is_large(each) else next(outcomes) for each in operations]
 
     def _commit_with_room(self, operations: Sequence[Operation]) -> None:
         """Commit; where the disk is full, free the room of the log, and try it again."""
@@ -332,6 +352,11 @@ def _unavailable(error: sqlite3.Error, path: Path) -> StoreUnavailable:
             f"another program has locked the registry's store; end it (fuser {path} names it)"
         )
     return StoreUnavailable(f"the registry's store cannot be written: {error}")
+
+
+def is_large(operation: Operation) -> bool:
+    """Return whether there may be no room for this operation, but for others."""
+    return isinstance(operation, Row) and len(operation.document) > LARGE_BYTES
 
 
 def size_of(operation: Operation) -> int:

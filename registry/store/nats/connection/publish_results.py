@@ -10,7 +10,7 @@ from registry.store.nats.connection.api import TEMPORARILY_UNAVAILABLE
 WRONG_LAST_SEQUENCE = 10071
 # Another change of the same key is on its way to the servers, so its sequence is not known yet.
 ANOTHER_ON_ITS_WAY = 10164
-OUT_OF_RESOURCES = {10023, 10047, 10077}
+OUT_OF_RESOURCES = {10002, 10023, 10047, 10077}
 ON_ITS_WAY_SECONDS = 0.02
 NO_LEADER_SECONDS = 0.2
 

@@ -123,13 +123,18 @@ class RegistryOnSmallDisk:
             except OSError:
                 return
 
+    def make_room(self, size: int) -> None:
+        """Leave that many bytes."""
+        os.truncate(self._ballast, self._ballast.stat().st_size - size)
+
     def empty(self) -> None:
         """Make room again."""
         self._ballast.unlink()
 
-    def post(self, hostname: str, text: str) -> int:
+    def post(self, hostname: str, text: str, *, times: int = 1) -> int:
         """Send a heartbeat, and return the status of the response."""
-        body: dict[str, Any] = {"labels": [], "kv": {"text": text}}
+        kv = {f"text-{number}": text for number in range(times)}
+        body: dict[str, Any] = {"labels": [], "kv": kv}
         return self.registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
 
 
@@ -166,6 +171,26 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
     nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
     assert nodes == taken | {"after"}
     assert "Traceback" not in registry.log()
+
+
+def test_a_change_for_which_there_is_no_room_takes_none_from_small_ones(
+    daemons: Daemons, stack: ExitStack, tmp_path: Path
+) -> None:
+    folder = stack.enter_context(memory_disk(tmp_path / "small", size="4m"))
+    small = RegistryOnSmallDisk(daemons.registry(store=f"sqlite:///{folder}/r.db"), folder)
+    assert small.post("first", "x") == 200
+    small.fill()
+    small.make_room(400_000)
+
+    for text in "abc":
+        assert small.post("large", "x" * 15_000, times=60) == 507
+        assert small.post("first", "x") == 200
+        assert small.post("second", text) == 200
+    assert "store" not in small.registry.ask("GET", "/healthz").json()
+    small.registry.kill()
+    small.registry.start()
+    nodes = {node["hostname"]: node["kv"] for node in small.registry.ask("GET", "/nodes").json()}
+    assert nodes == {"first": {"text-0": "x"}, "second": {"text-0": "c"}}
 
 
 def test_a_disk_that_hangs_is_503_and_nobody_gets_stale(

@@ -145,6 +145,27 @@ def test_a_full_disk_of_the_only_server_is_507_and_over_when_there_is_room(
     assert loads_the_same(checked)
 
 
+def test_a_change_for_which_there_is_no_room_takes_none_from_small_ones(
+    start: START, tmp_path: Path, free_port: FreePort
+) -> None:
+    account = 'R { users: [{ user: r, password: "r" }], jetstream: { max_file: 900KB } }'
+    settings = f"accounts {{ {account} }}\nno_auth_user: r\n"
+    servers = NatsCluster(folder=tmp_path / "nats", free_port=free_port, settings=settings)
+    registry = start(servers).registry
+
+    def post(hostname: str, text: str, *, times: int = 1) -> int:
+        body = {"labels": [], "kv": {f"text-{number}": text for number in range(times)}}
+        return registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
+
+    until(lambda: post("first", "x") == 200, "a change", within=SOON_SECONDS)
+    assert post("large", TEXT, times=30) == 200
+    for text in "abc":
+        assert post("larger", TEXT, times=30) == 507
+        assert post("first", "x") == 200
+        assert post("second", text) == 200
+    assert registry.ask("GET", "/healthz").json() == {"message": "ok"}
+
+
 def test_a_server_that_may_store_no_more_is_507_until_it_may(
     start: START, tmp_path: Path, free_port: FreePort
 ) -> None:
