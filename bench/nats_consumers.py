@@ -19,8 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fleet_registries import unused_port
 from jetstream_bench import pids_of
-from processes import cpu_seconds, unused_port
+from processes import cpu_seconds
 
 from registry.store.nats.connection.api import JetStreamApi
 from registry.store.nats.connection.bucket import open_bucket

@@ -24,6 +24,7 @@ from clients.http import (
     error_for_exception,
     foreign_answer,
     is_from_daemon,
+    read_whole,
 )
 from clients.models import (
     App,
@@ -85,8 +86,7 @@ class AgentClient(DaemonClient):
         client_tls: ClientTls | None = None,
         timeout_seconds: float = 10,
     ) -> None:
-        super().__init__(url, key, client_tls)
-        self._server_hostname = server_hostname
+        super().__init__(url, key, client_tls, server_hostname)
         self._timeout_seconds = timeout_seconds
 
     def _new_session(self) -> aiohttp.ClientSession:
@@ -260,22 +260,13 @@ class AgentClient(DaemonClient):
         with_key: bool = True,
         head_seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "use the client as an asynchronous context manager"
         headers = {"Authorization": f"Bearer {self._key()}"} if with_key else {}
         if body is not None:
             headers["Content-Type"] = body.content_type
         with self._failures():
             async with asyncio.timeout(head_seconds):
-                response = await self._session.request(
-                    method,
-                    f"{self._url}{path}",
-                    params=list(query),
-                    data=None if body is None else body.content,
-                    headers=headers,
-                    allow_redirects=False,
-                    ssl=self._client_tls.context() if self._tls else True,
-                    server_hostname=self._server_hostname if self._tls else None,
-                )
+                content = None if body is None else body.content
+                response = await self._respond(method, path, query, headers, content)
         async with response:
             self._clock_offset = clock_offset(response.headers)
             if not is_from_daemon(response, "agent"):
@@ -300,13 +291,11 @@ class AgentClient(DaemonClient):
                 yield piece
 
     async def _whole(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
-        body = bytearray()
-        async for piece in self._pieces(response):
-            body += piece
-            if len(body) > limit:
-                response.close()
-                raise AgentUnreachable(f"what answers is no agent: more than {limit} bytes")
-        return bytes(body)
+        with self._failures():
+            body = await read_whole(response, limit)
+        if body is None:
+            raise AgentUnreachable(f"what answers is no agent: more than {limit} bytes")
+        return body
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import re
 import ssl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import TracebackType
@@ -88,10 +88,18 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
 class DaemonClient(ABC):
     """The connections to a daemon, and its clock; an asynchronous context manager.
 
-    ``key`` is called at each request, so that a replaced key is used at once.
+    ``key`` is called at each request, so that a replaced key is used at once. Over TLS, the
+    daemon's certificate has to be good for ``server_hostname``, by default the host in the URL.
     """
 
-    def __init__(self, url: str, key: Callable[[], str], client_tls: ClientTls | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: Callable[[], str],
+        client_tls: ClientTls | None,
+        server_hostname: str | None = None,
+    ) -> None:
+        self._server_hostname = server_hostname
         self._url = url.rstrip("/")
         self._tls = url.startswith("https:")
         self._key = key
@@ -125,6 +133,38 @@ class DaemonClient(ABC):
     @abstractmethod
     def _new_session(self) -> aiohttp.ClientSession:
         """Return a session, which makes connections when they are needed."""
+
+    async def _respond(
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]],
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] | None,
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the response, which is closed by the caller."""
+        assert self._session is not None, "use the client as an asynchronous context manager"
+        return await self._session.request(
+            method,
+            f"{self._url}{path}",
+            params=list(query),
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            ssl=self._client_tls.context() if self._tls else True,
+            server_hostname=self._server_hostname if self._tls else None,
+        )
+
+
+async def read_whole(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """Return a body of at most ``limit`` bytes; close the connection and return None of another."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > limit:
+            response.close()
+            return None
+    return bytes(body)
 
 
 def is_from_daemon(response: aiohttp.ClientResponse, daemon: Daemon) -> bool:

@@ -22,6 +22,7 @@ from clients.http import (
     is_from_daemon,
     is_redirect,
     printable,
+    read_whole,
     redirected,
     unix_time,
 )
@@ -31,6 +32,7 @@ from clients.models import (
     AddressedNode,
     ExplainedNode,
     Gaps,
+    Message,
     RollCall,
     Service,
     Status,
@@ -60,10 +62,6 @@ class Timeouts(NamedTuple):
 
 
 TIMEOUTS = Timeouts()
-
-
-class _Message(msgspec.Struct):
-    message: str
 
 
 class RegistryClient(DaemonClient):
@@ -199,7 +197,7 @@ class RegistryClient(DaemonClient):
         if only_stale:
             query.append(("stale", "true"))
         answer = await self._send("DELETE", _node_path(hostname), query=query, key=key)
-        _decode(answer, _Message)
+        _decode(answer, Message)
 
     async def _send(
         self,
@@ -253,27 +251,16 @@ class RegistryClient(DaemonClient):
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "use the client as an asynchronous context manager"
         limit = asyncio.timeout(self._head_seconds)
         try:
-            async with (
-                limit,
-                self._session.request(
-                    method,
-                    f"{self._url}{path}",
-                    params=query,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    ssl=self._client_tls.context() if self._tls else True,
-                ) as response,
-            ):
-                limit.reschedule(None)
-                yield response
+            async with limit:
+                response = await self._respond(method, path, query, headers, body)
         except TimeoutError as error:
             if limit.expired():
                 raise TooSlow(f"no answer within {self._head_seconds:g} s") from error
             raise
+        async with response:
+            yield response
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -301,13 +288,10 @@ def _node_path(hostname: str) -> str:
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    body = bytearray()
-    async for part in response.content.iter_chunked(65536):
-        body += part
-        if len(body) > limit:
-            response.close()
-            raise NotARegistry(f"it answers {response.status} with more than {limit} bytes")
-    return bytes(body)
+    body = await read_whole(response, limit)
+    if body is None:
+        raise NotARegistry(f"it answers {response.status} with more than {limit} bytes")
+    return body
 
 
 async def _require_ok(response: aiohttp.ClientResponse) -> None:
@@ -329,7 +313,7 @@ async def _require_ok(response: aiohttp.ClientResponse) -> None:
 async def _message(response: aiohttp.ClientResponse) -> str:
     body = await _read(response, MAX_ERROR_BYTES)
     try:
-        return _shown(msgspec.json.decode(body, type=_Message).message)
+        return _shown(msgspec.json.decode(body, type=Message).message)
     except (ValueError, RecursionError):
         return response.reason or ""
 

@@ -1,1 +1,1 @@
-"""What each program needs, whatever it does: shared work, pauses, repetition, files, clocks."""
+"""What each program needs, whatever it does: shared answers, turns, pauses, durable files."""

@@ -18,19 +18,7 @@ class _Call(Generic[V]):
     def __init__(self) -> None:
         self.callers = 0
         self.keys = set[str]()
-        self._turn = asyncio.Lock()
-
-    async def answer(self) -> V:
-        """Return the answer once it is this caller's turn: one in each round of the event loop.
-
-        If hundreds of callers continued in one round, everything else would wait until all of them
-        have made their responses.
-        """
-        answer = await asyncio.shield(self.task)
-        if self.callers > 1:
-            async with self._turn:
-                await asyncio.sleep(0)
-        return answer
+        self.turn = asyncio.Lock()
 
 
 class SingleFlight(Generic[K, V]):
@@ -60,7 +48,13 @@ class SingleFlight(Generic[K, V]):
                 awaited.keys.update(WORKING_FOR.get())
         call.callers += 1
         try:
-            return await call.answer()
+            answer = await asyncio.shield(call.task)
+            # If hundreds of callers continued in one round of the event loop, everything else would
+            # wait until all of them have made their responses.
+            if call.callers > 1:
+                async with call.turn:
+                    await asyncio.sleep(0)
+            return answer
         finally:
             call.callers -= 1
             if not call.callers:

@@ -76,7 +76,10 @@ class Measured:
         self._idle = idle
 
     def waits_beside(self, path: str, headers: Mapping[str, str], clients: int) -> Waits:
-        """Return how long heartbeats wait while so many clients ask once."""
+        """Return how long heartbeats wait while so many clients ask once.
+
+        An old registry that knows no such request answers at once.
+        """
 
         def ask() -> None:
             with ThreadPoolExecutor(clients) as threads:
