@@ -10,15 +10,14 @@ from agent.apps.errors import AppNotRunning
 from agent.apps.service.queries import AppQueries
 from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
-from agent.engine.models import ContainerSpec
 from tests.support.agent.engines.fake_docker_api import (
     ID,
     INFO,
     NO_TIME,
     NOW,
+    SPEC,
     FakeDockerApi,
     app_queries,
-    fake_docker_api,
     inspect_response,
 )
 from tests.support.agent.in_process import in_process_agent
@@ -95,19 +94,6 @@ EMPTY = {
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeDockerApi]:
-    async with fake_docker_api() as engine:
-        yield engine
-
-
-@pytest.fixture
-async def engine(fake: FakeDockerApi) -> AsyncIterator[Engine]:
-    engine = Engine(url=fake.url, timeout_seconds=10)
-    yield engine
-    await engine.close()
-
-
-@pytest.fixture
 async def readings(engine: Engine, tmp_path: Path) -> AsyncIterator[AppQueries]:
     async with app_queries(engine, tmp_path) as readings:
         yield readings
@@ -174,24 +160,8 @@ async def test_a_running_app_that_the_engine_does_not_measure_is_not_told_to_be_
 async def test_what_the_engine_warns_of_is_no_failure(fake: FakeDockerApi, engine: Engine) -> None:
     fake.respond("POST /containers/create", (201, {"Id": ID, "Warnings": [NO_SWAP]}))
     fake.respond(f"POST /containers/{ID}/update", (200, {"Warnings": [NO_SWAP]}))
-    spec = ContainerSpec(
-        name="app",
-        image="image",
-        labels={},
-        env={},
-        ports=(),
-        bind="127.0.0.1",
-        cpu=50,
-        memory=32,
-        pids=512,
-        log_mib=10,
-        stop_seconds=1,
-        volumes={"/srv": "rollcall-app"},
-        init=True,
-        no_new_privileges=True,
-    )
 
-    assert await engine.create(spec) == ID
+    assert await engine.create(SPEC) == ID
     await engine.limit(ID, cpu=50, memory=32)
 
 

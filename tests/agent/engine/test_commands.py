@@ -18,6 +18,13 @@ from tests.support.agent.engines.fake_docker_api import VERSION, FakeDockerApi
 from tests.support.agent.in_process import in_process_agent
 
 MOST = CommandKind.ENGINE.value
+Call = Callable[[Engine, str], Awaitable[object]]
+# What a call asks of a container, and more of them than the engine is asked within a time limit.
+CALLS = [
+    pytest.param(Engine.start, "POST /containers/{}/start", 6 * MOST, id="start"),
+    pytest.param(Engine.processes, "GET /containers/{}/top", 18, id="top"),
+    pytest.param(Engine.sample, "GET /containers/{}/stats", 18, id="stats"),
+]
 
 
 @pytest.fixture
@@ -139,81 +146,40 @@ async def test_who_wants_figures_asks_for_few_at_the_same_time(
 
 
 @pytest.mark.slow
-async def test_the_time_of_a_command_begins_when_the_engine_is_asked(
-    fake: FakeDockerApi,
+@pytest.mark.parametrize(("call", "question", "count"), CALLS)
+async def test_the_time_of_a_call_begins_when_the_engine_is_asked(
+    fake: FakeDockerApi, call: Call, question: str, count: int
 ) -> None:
     async def take_a_while(_: web.Request) -> web.Response:
         await asyncio.sleep(1)
-        return web.Response(status=204)
-
-    fake.handle("POST /containers/a/start", take_a_while)
-    engine = Engine(url=fake.url, timeout_seconds=5)
-
-    fake.respond("GET /_ping", (200, b"OK"))
-
-    # The last of these begin when they have waited for longer than a command may take.
-    await asyncio.gather(*(engine.start("a") for _ in range(6 * MOST)))
-
-    await engine.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["top", "stats"])
-async def test_the_time_of_a_measurement_begins_when_the_engine_is_asked(
-    fake: FakeDockerApi, path: str
-) -> None:
-    async def take_a_while(_: web.Request) -> web.Response:
-        await asyncio.sleep(1)
-        return web.json_response({"Processes": []} if path == "top" else {})
+        return web.json_response({"Processes": []} if "top" in question else {})
 
     engine = Engine(url=fake.url, timeout_seconds=5)
-    read: Callable[[str], Awaitable[object]] = (
-        engine.sample if path == "stats" else engine.processes
-    )
     fake.respond("GET /_ping", (200, b"OK"))
-    names = [f"r{number}" for number in range(18)]
+    names = [f"r{number}" for number in range(count)]
     for name in names:
-        fake.handle(f"GET /containers/{name}/{path}", take_a_while)
+        fake.handle(question.format(name), take_a_while)
 
-    # The last of these begin when they have waited for longer than a read may take.
-    await asyncio.gather(*map(read, names))
+    # The last of these begin when they have waited for longer than a call may take.
+    await asyncio.gather(*(call(engine, name) for name in names))
 
     await engine.close()
 
 
 @pytest.mark.slow
-async def test_who_waits_for_measurements_of_an_engine_that_hangs_is_given_up(
-    fake: FakeDockerApi,
+@pytest.mark.parametrize(("call", "question", "count"), CALLS)
+async def test_who_waits_for_other_calls_of_an_engine_that_hangs_is_given_up(
+    fake: FakeDockerApi, call: Call, question: str, count: int
 ) -> None:
     engine, go_on = Engine(url=fake.url, timeout_seconds=1), asyncio.Event()
-    fake.handle("GET /_ping", slow(asyncio.Semaphore(0), go_on))
-    names = [f"r{number}" for number in range(100)]
-    for name in names:
-        fake.handle(f"GET /containers/{name}/top", slow(asyncio.Semaphore(0), go_on))
+    names = [f"r{number}" for number in range(count)]
+    for asked in ("GET /_ping", *map(question.format, names)):
+        fake.handle(asked, slow(asyncio.Semaphore(0), go_on))
 
-    outcomes = await asyncio.gather(*map(engine.processes, names), return_exceptions=True)
+    outcomes = await asyncio.gather(*(call(engine, each) for each in names), return_exceptions=True)
 
     assert {type(each) for each in outcomes} == {EngineTimeout}
-    assert sum(each.endswith("/top") for each in fake.asked) < len(names)
-    go_on.set()
-    await engine.close()
-
-
-@pytest.mark.slow
-async def test_who_waits_for_other_commands_of_an_engine_that_hangs_is_given_up(
-    fake: FakeDockerApi,
-) -> None:
-    engine, go_on = Engine(url=fake.url, timeout_seconds=2), asyncio.Event()
-    for question in ("POST /containers/a/start", "GET /_ping"):
-        fake.handle(question, slow(asyncio.Semaphore(0), go_on))
-
-    starts = await asyncio.gather(
-        *(engine.start("a") for _ in range(4 * MOST)), return_exceptions=True
-    )
-    asked = fake.asked.count("POST /containers/a/start")
-
-    assert {type(each) for each in starts} == {EngineTimeout}
-    assert asked < 4 * MOST
+    assert len(set(map(question.format, names)) & set(fake.asked)) < count
     go_on.set()
     await engine.close()
 
@@ -237,19 +203,6 @@ async def test_a_command_that_its_caller_gave_up_goes_on_and_counts_until_it_has
     go_on.set()
 
     await next_one
-
-
-@pytest.mark.slow
-async def test_an_engine_that_hangs_at_a_command_is_given_up(fake: FakeDockerApi) -> None:
-    engine = Engine(url=fake.url, timeout_seconds=0.5)
-    go_on = asyncio.Event()
-    fake.handle("POST /containers/a/start", slow(asyncio.Semaphore(0), go_on))
-
-    with pytest.raises(EngineTimeout):
-        await engine.start("a")
-
-    go_on.set()
-    await engine.close()
 
 
 @pytest.mark.slow

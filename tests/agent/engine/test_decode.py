@@ -243,11 +243,14 @@ def test_an_image_store_that_gives_digests_to_local_images_leaves_it_open_whethe
     assert (image.local, image.may_be_local) == (False, may_be_local)
 
 
-def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:
+def test_what_an_image_exposes_is_counted_and_its_real_ports_of_tcp_are_told() -> None:
     exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
     entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
 
-    assert decode.image(msgspec.json.encode(entry), "image").tcp_ports == {8000}
+    image = decode.image(msgspec.json.encode(entry), "image")
+
+    assert (image.tcp_ports, image.udp_ports) == (frozenset({8000}), frozenset({53}))
+    assert image.exposes == 6
 
 
 def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
@@ -284,13 +287,6 @@ def test_the_absolute_volumes_of_an_image_are_in_normal_form_without_the_root() 
     answer = msgspec.json.encode({"Id": "i", "Config": {"Volumes": declared}})
 
     assert decode.image(answer, "app").volumes == {"/data", "/b", "/a/c", "relative"}
-
-
-def test_the_exposed_ports_of_an_image_are_counted_whatever_they_are() -> None:
-    exposed: dict[str, dict[str, str]] = {"1/tcp": {}, "1/udp": {}, "2/sctp": {}, "3-9/tcp": {}}
-    answer = msgspec.json.encode({"Id": "i", "Config": {"ExposedPorts": exposed}})
-
-    assert decode.image(answer, "app").exposes == 4
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,6 @@ from tests.support.agent.engines.fake_docker_api import INFO, FakeDockerApi
 VOLUME = "GET /volumes/v"
 
 
-async def test_a_connection_is_kept(fake: FakeDockerApi, engine: Engine) -> None:
-    for _ in range(5):
-        await engine.info()
-
-    assert fake.connections == 1
-
-
 async def test_a_connection_that_the_engine_dropped_is_made_anew(
     fake: FakeDockerApi, engine: Engine
 ) -> None:

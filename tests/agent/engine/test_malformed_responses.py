@@ -8,27 +8,11 @@ import pytest
 
 from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
-from agent.engine.models import ContainerSpec, PullProgress
-from tests.support.agent.engines.fake_docker_api import VERSION, fake_docker_api
+from agent.engine.models import PullProgress
+from tests.support.agent.engines.fake_docker_api import SPEC, VERSION, fake_docker_api
 
 ID = "a" * 64
 Call = Callable[[Engine], Awaitable[object]]
-SPEC = ContainerSpec(
-    name="app",
-    image="image",
-    labels={},
-    env={},
-    ports=(),
-    bind="127.0.0.1",
-    cpu=50,
-    memory=32,
-    pids=512,
-    log_mib=10,
-    stop_seconds=1,
-    volumes={"/srv": "rollcall-app"},
-    init=True,
-    no_new_privileges=True,
-)
 
 
 async def read_events(engine: Engine) -> None:

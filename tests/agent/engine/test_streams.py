@@ -111,24 +111,6 @@ async def test_readers_who_leave_before_the_engine_answers_leave_nothing_behind(
 
 
 @pytest.mark.slow
-async def test_a_reader_that_is_cancelled_hangs_up(fake: FakeDockerApi, engine: Engine) -> None:
-    talker, begun = Talker(frame(b"begun")), asyncio.Event()
-    fake.handle(LOGS, talker.answer)
-
-    async def read() -> None:
-        async with aclosing(follow(engine)) as log:
-            async for _ in log:
-                begun.set()
-
-    reading = asyncio.ensure_future(read())
-    await begun.wait()
-
-    reading.cancel()
-
-    await async_until(talker.left)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "most", "open_one"),
     [

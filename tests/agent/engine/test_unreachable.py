@@ -24,23 +24,20 @@ async def failure(path: Path) -> EngineUnavailable:
     return raised.value
 
 
-async def test_a_socket_that_does_not_exist_is_named_to_the_host_alone(tmp_path: Path) -> None:
-    error = await failure(tmp_path / "docker.sock")
-
-    assert str(error) == "the container engine cannot be reached: its socket does not exist"
-    assert str(tmp_path / "docker.sock") in error.remedy
-
-
-async def test_a_socket_that_nobody_listens_at_is_that_of_an_engine_which_does_not_run(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("exists", "reason"), [(False, "its socket does not exist"), (True, "it does not run")]
+)
+async def test_the_path_of_a_socket_without_an_engine_is_named_to_the_host_alone(
+    tmp_path: Path, *, exists: bool, reason: str
 ) -> None:
     path = tmp_path / "docker.sock"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
+    if exists:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
 
     error = await failure(path)
 
-    assert str(error) == "the container engine cannot be reached: it does not run"
+    assert str(error) == f"the container engine cannot be reached: {reason}"
     assert str(path) in error.remedy
 
 

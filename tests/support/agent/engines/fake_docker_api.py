@@ -12,6 +12,7 @@ from aiohttp import web
 from agent.apps.runner.runner import OperationRunner, Operations
 from agent.apps.service.queries import AppQueries
 from agent.engine.engine import Engine
+from agent.engine.models import ContainerSpec
 from agent.model import App
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.in_process import DEFAULTS
@@ -32,6 +33,22 @@ ID = "c0ffee"
 SSH, HTTP = 20001, 20002
 NO_TIME = "0001-01-01T00:00:00Z"
 NOW = "2026-01-31T12:00:00.000000001Z"
+SPEC = ContainerSpec(
+    name="app",
+    image="image",
+    labels={},
+    env={},
+    ports=(),
+    bind="127.0.0.1",
+    cpu=50,
+    memory=32,
+    pids=512,
+    log_mib=10,
+    stop_seconds=1,
+    volumes={"/srv": "rollcall-app"},
+    init=True,
+    no_new_privileges=True,
+)
 PREFIX = re.compile(r"/v1\.[0-9]+")
 
 
