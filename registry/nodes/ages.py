@@ -133,14 +133,16 @@ class Ages:
         """Move some nodes on; return those that are stale now, and whether any were moved."""
         now, freshness = self._monotonic(), self._freshness
         directory, expected = self._directory, self._expected
-        silent = directory.stage(FRESH).oldest(lambda entry: freshness.is_stale(entry.heard, now))
+        silent = directory.stage(FRESH).until(now - freshness.stale_after)
         directory.move(silent, STALE)
-        soon = directory.stage(STALE).oldest(lambda entry: freshness.is_due_soon(entry.heard, now))
+        soon: list[KnownNode] = []
+        if freshness.expire_after > 0:
+            soon = directory.stage(STALE).until(now - freshness.expire_after + freshness.window)
         directory.move([entry for entry in soon if entry.hostname in expected], KEPT)
         directory.move([entry for entry in soon if entry.stage != KEPT], SOON)
         due: list[KnownNode] = []
         if directory.stage(SOON) and (self._knows_enough(now) or self._are_too_many()):
-            due = directory.stage(SOON).oldest(lambda entry: freshness.is_due(entry.heard, now))
+            due = directory.stage(SOON).until(now - freshness.expire_after)
             directory.move(due, DUE)
         return silent, bool(silent or soon or due)
 

@@ -68,6 +68,15 @@ class AgeOrder(Generic[T]):
                 chosen.append(node)
         return chosen
 
+    def until(self, time: float) -> list[T]:
+        """Return at most MAX_AT_ONCE nodes that were not heard of after a time, oldest first."""
+        found: list[T] = []
+        node = self._oldest
+        while node is not None and node.heard <= time and len(found) < MAX_AT_ONCE:
+            found.append(node)
+            node = node.newer
+        return found
+
     def heard_until(self, time: float) -> Iterator[T]:
         """Yield the nodes that were not heard of after a time, the oldest first.
 

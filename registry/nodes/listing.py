@@ -394,7 +394,8 @@ class NodeQueries:
         Raises StoreUnavailable or NotLoaded if reads are not possible.
         """
         self._nodes.writes.require_readable()
-        await self.update_ages()
+        if self._nodes.update_some_ages():
+            await self.update_ages()
 
     async def entry(self, hostname: str) -> KnownNode:
         """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""

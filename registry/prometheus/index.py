@@ -133,23 +133,20 @@ class TargetIndex:
     def _steps_until(self, target: int) -> Iterator[None]:
         """Read nodes in steps, until the total since the start reaches the given count."""
         while self._refreshed < target and self._unread_count():
-            self._read_on()
+            if self._reading is None:
+                self._reading_hostname = self._unread.popleft()
+                self._invalidated.discard(self._reading_hostname)
+                self._reading = self._read_node(self._reading_hostname)
+            reading, self._reading = self._reading, None
+            for _ in reading:
+                self._reading = reading  # there is more of this node
+                break
+            else:
+                self._refreshed += 1
             yield
 
     def _unread_count(self) -> int:
         return len(self._unread) + (self._reading is not None)
-
-    def _read_on(self) -> None:
-        """Carry out the next step of the node that is being read, or begin with another one."""
-        if self._reading is None:
-            self._reading_hostname = self._unread.popleft()
-            self._invalidated.discard(self._reading_hostname)
-            self._reading = self._read_node(self._reading_hostname)
-        reading, self._reading = self._reading, None
-        for _ in reading:
-            self._reading = reading
-            return
-        self._refreshed += 1
 
     def _read_node(self, hostname: str) -> Iterator[None]:
         """Replace the offers of a node by those of its present labels, in steps."""

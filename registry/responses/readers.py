@@ -87,7 +87,8 @@ class Readers:
         self, abort: Callable[[], None], *, expected: Expected = NOTHING, owner: str = ""
     ) -> AsyncIterator[Reader]:
         """Admit a reader, to which a body is attached later. Raises TooManyReaders."""
-        await self._wait_for_room(expected, owner)
+        if self._readers:  # a single one always has room
+            await self._wait_for_room(expected, owner)
         reader = Reader(abort, self._clock(), expected, owner)
         self._readers[reader] = None
         self._owners[owner] += 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -47,7 +47,12 @@ class TimeSlices:
         is_finished = False
         while not is_finished:
             async with self.turn():
-                is_finished = self._is_finished_after_a_slice(iterator)
+                end = self._clock() + self._seconds
+                for _ in iterator:
+                    if self._clock() >= end:
+                        break
+                else:
+                    is_finished = True
 
     async def result(self, steps: Steps[T]) -> T:
         """Carry out `steps` to the end; return their result."""
@@ -71,7 +76,3 @@ class TimeSlices:
                 await asyncio.sleep(0)
                 self._ends = self._clock() + self._seconds
             yield
-
-    def _is_finished_after_a_slice(self, iterator: Iterator[object]) -> bool:
-        end = self._clock() + self._seconds
-        return all(self._clock() < end for _ in iterator)
