@@ -23,11 +23,9 @@ from fleet_registries import unused_port
 from jetstream_bench import pids_of
 from processes import cpu_seconds
 
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import open_bucket
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.delivery import Delivery, Message
-from registry.store.nats.connection.link import Link, NoConnection, connected
+from registry.store.nats.bucket import BucketAddress, JetStreamApi, open_bucket
+from registry.store.nats.delivery import Delivery, Message
+from registry.store.nats.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.waiting import async_until

@@ -19,7 +19,7 @@ def _sqlite(url: str, _options: NatsOptions) -> StoreBackend | None:
 def _nats(url: str, options: NatsOptions) -> StoreBackend | None:
     """Return the backend in NATS, whose library takes time and memory, and may be missing."""
     try:
-        backend = import_module("registry.store.nats.backend").JetStreamBackend
+        backend = import_module("registry.store.nats.backend").NatsBackend
     except ModuleNotFoundError as error:
         raise ValueError(
             f"{error.name} is not installed, which a store in NATS needs: install rollcalld[nats]"

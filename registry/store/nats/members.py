@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from registry.store.clock import AgeClock
 from registry.store.protocol import Member
 
 # Each registry writes twice a second. One that has not for so long has ended, or is cut off.
@@ -55,3 +56,31 @@ class Members:
         """Forget those that have not written for long."""
         oldest = self._uptime() - FORGOTTEN_SECONDS
         self._seen = {run: seen for run, seen in self._seen.items() if seen.uptime >= oldest}
+
+
+class Uptime:
+    """A count of seconds that registries share; they differ by the delay of messages.
+
+    It advances while at least one registry runs and can write. Each registry writes its count into
+    its messages, and one that is behind continues from the count that it receives. Its own clock
+    advances with it only by the time for which the clock was held, so that a count that began on
+    another registry makes no node older.
+    """
+
+    def __init__(self, clock: AgeClock) -> None:
+        self._clock = clock
+        self._offset = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self._clock() + self._offset
+
+    def begin(self, uptime: float) -> None:
+        """Continue from the count in the bucket, at the start."""
+        self._offset = uptime - self._clock()
+
+    def saw(self, uptime: float) -> None:
+        """Record the count of another registry."""
+        behind = uptime - self()
+        if behind > 0:
+            self._offset += behind - self._clock.make_up(behind)

@@ -8,15 +8,8 @@ from itertools import count
 
 from registry.errors import TooManyConflicts
 from registry.store.commits import Finishing
-from registry.store.nats.format.messages import (
-    Deletion,
-    deletion_headers,
-    encode,
-    node_key,
-    node_value,
-)
-from registry.store.nats.publisher import Publisher, overtaken
-from registry.store.nats.write import Write
+from registry.store.nats.format import Deletion, deletion_headers, encode, node_key, node_value
+from registry.store.nats.publisher import Publisher, Write, overtaken
 from registry.store.protocol import DoneCallback, Guard, Heard, Row
 
 MAX_TRIES = 8
@@ -100,9 +93,9 @@ class Operation(Finishing):
 class NodeOperations:
     """Carries out operations. Those on one host wait for one another."""
 
-    def __init__(self, publisher: Publisher, revisions: Revisions) -> None:
-        self._publisher = publisher
-        self._revisions = revisions
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self.revisions = Revisions()
         # By hostname: the operation that is being carried out, and what waits for it.
         self._active: dict[str, deque[Operation | Callable[[], None]]] = {}
         # Conflicts whose cause is not delivered yet, by its sequence.
@@ -158,7 +151,7 @@ class NodeOperations:
         """Send again what waits, after a conflict, for sequences of a bucket that was lost."""
         unexplained, self._unexplained = self._unexplained, []
         for _, _, _, write in unexplained:
-            self._publisher.resend(write, 0)
+            self.publisher.resend(write, 0)
 
     def changed(self, hostname: str, replaced: int | None) -> None:
         """Record that another registry has changed a host, and which sequence that replaced."""
@@ -177,27 +170,27 @@ class NodeOperations:
 
     def _begin(self, operation: Operation) -> None:
         hostname, row = operation.hostname, operation.row
-        stamp = self._publisher.next_stamp()
+        mark = self.publisher.next_mark()
         if row is not None:
-            heard = round(stamp.uptime - row.age, 3)
-            value, headers = node_value(row, by=stamp.by, uptime=heard), None
-        elif self._revisions.expected(hostname) or not operation.expired:
+            heard = round(mark.uptime - row.age, 3)
+            value, headers = node_value(row, by=mark.by, uptime=heard), None
+        elif self.revisions.expected(hostname) or not operation.expired:
             # Another registry may still have a node that the bucket has lost.
-            value = encode(Deletion(by=stamp.by, uptime=stamp.uptime, expired=operation.expired))
+            value = encode(Deletion(by=mark.by, uptime=mark.uptime, expired=operation.expired))
             headers = deletion_headers()
         else:  # the bucket has lost it, and it expires everywhere
             asyncio.get_running_loop().call_soon(self._finish, operation, None)
             return
         outcome = _NodeOutcome(self, operation)
-        write = Write(node_key(hostname), value, outcome, number=stamp.number, headers=headers)
-        write.expected = self._revisions.expected(hostname)
+        write = Write(node_key(hostname), value, outcome, number=mark.number, headers=headers)
+        write.expected = self.revisions.expected(hostname)
         operation.write = write
-        self._publisher.submit(write)
+        self.publisher.submit(write)
 
     def delivered(self, operation: Operation, sequence: int) -> None:
         """Finish an operation that is in the bucket."""
         stored = operation.row is not None
-        self._revisions.record(operation.hostname, sequence, stored=stored)
+        self.revisions.record(operation.hostname, sequence, stored=stored)
         for hostnames in self._changed.values():  # the node is that of this registry again
             hostnames.discard(operation.hostname)
         self._finish(operation, None)
@@ -208,24 +201,24 @@ class NodeOperations:
 
     def conflicted(self, operation: Operation, write: Write, actual: int) -> None:
         """Reconsider an operation once the change of its host is known."""
-        if actual > self._revisions.position:
+        if actual > self.revisions.position:
             entry = actual, next(self._order), operation, write
             heapq.heappush(self._unexplained, entry)
         else:
             self._try_again(operation, write, actual)
 
     def _try_again(self, operation: Operation, write: Write, actual: int) -> None:
-        if not self._publisher.is_held(write):  # its time was over
+        if not self.publisher.is_held(write):  # its time was over
             return
         if not actual:
-            self._revisions.remove(operation.hostname)
+            self.revisions.remove(operation.hostname)
         if operation.only_if_unchanged:
-            self._publisher.drop(write)
+            self.publisher.drop(write)
             self._finish(operation, None)
             return
         if actual and write.unanswered and not operation.expected_replaced:
             # One that was sent before may have taken effect, and was replaced then.
-            self._publisher.drop(write)
+            self.publisher.drop(write)
             self._finish(operation, overtaken(operation.hostname))
             return
         operation.tries += 1
@@ -236,10 +229,10 @@ class NodeOperations:
                 f"other registries change {operation.hostname} all the time; send it again"
             )
         if error is not None:
-            self._publisher.drop(write)
+            self.publisher.drop(write)
             self._finish(operation, error)
         else:
-            self._publisher.resend(write, actual)
+            self.publisher.resend(write, actual)
 
     def _finish(self, operation: Operation, error: Exception | None) -> None:
         operation.finish(error)

@@ -12,9 +12,11 @@ replaces.
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from secrets import token_hex
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from nats.aio.msg import Msg
 
 from registry.errors import (
@@ -25,19 +27,18 @@ from registry.errors import (
     TooManyConflicts,
 )
 from registry.store.clock import boot_seconds
-from registry.store.nats.connection.link import Link
-from registry.store.nats.connection.publish_results import (
-    Acknowledged,
-    Conflict,
-    Refusal,
-    Retry,
-    publish_result,
-)
-from registry.store.nats.format.ages import Uptime
-from registry.store.nats.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
-from registry.store.nats.write import Stamp, Write
+from registry.store.nats.bucket import TEMPORARILY_UNAVAILABLE
+from registry.store.nats.format import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
+from registry.store.nats.link import Link
+from registry.store.nats.members import Uptime
 from registry.store.protocol import LARGE_BYTES
 
+WRONG_LAST_SEQUENCE = 10071
+# Another change of the same key is on its way to the servers, so its sequence is not known yet.
+ANOTHER_ON_ITS_WAY = 10164
+OUT_OF_RESOURCES = {10002, 10023, 10047, 10077}
+ON_ITS_WAY_SECONDS = 0.02
+NO_LEADER_SECONDS = 0.2
 MAX_IN_FLIGHT = 128
 MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
 # Longer than an election, which takes five to seven seconds; shorter than an agent's time limit.
@@ -49,6 +50,123 @@ RESEND_SECONDS = 2.0
 MAX_CONFIRMED_AT_ONCE = 50
 MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"
+
+
+class WriteMark(NamedTuple):
+    """The number of a write, and what its value says: by whom, and at which uptime."""
+
+    number: int
+    by: str
+    uptime: float
+
+
+class Outcome(Protocol):
+    """What becomes of a write. Exactly one of `delivered` and `failed` is called, once."""
+
+    def delivered(self, sequence: int) -> None:
+        """Record that the bucket has it, under this sequence."""
+
+    def failed(self, error: Exception) -> None:
+        """Record that it has failed, or that its outcome is unknown."""
+
+    def conflicted(self, write: "Write", actual: int) -> None:
+        """Record that the key has another last sequence; the write waits for `resend`."""
+
+
+class Write:
+    """A message to the bucket; with `expected`, only if that is the last sequence of its key.
+
+    `unanswered` is how often it was sent without an answer that it had no effect. `sequence` is
+    the one of its acknowledgement, 0 without any.
+    """
+
+    __slots__ = (
+        "began",
+        "expected",
+        "first_sent",
+        "headers",
+        "key",
+        "number",
+        "outcome",
+        "sent",
+        "sequence",
+        "unanswered",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        value: bytes,
+        outcome: Outcome,
+        *,
+        number: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.outcome = outcome
+        self.number = number
+        self.expected: int | None = None
+        self.headers = dict(headers or {})
+        self.began = self.first_sent = self.sent = 0.0
+        self.sequence = 0
+        self.unanswered = 0
+
+
+class Acknowledged(NamedTuple):
+    """The write has taken effect, with this sequence."""
+
+    sequence: int
+
+
+class Conflict(NamedTuple):
+    """The write had no effect, since its key has another last sequence; 0 if it has none."""
+
+    actual: int
+
+
+class Retry(NamedTuple):
+    """The write is to be sent again after these seconds; `is_without_effect` if it had none yet."""
+
+    seconds: float
+    is_without_effect: bool
+
+
+class WriteRejected(NamedTuple):
+    """The servers do not accept the write."""
+
+    reason: str
+    is_full: bool
+
+
+PublishResult = Acknowledged | Conflict | Retry | WriteRejected
+
+
+class _Acknowledgement(msgspec.Struct, frozen=True):
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Acknowledgement).decode
+
+
+def publish_result(message: Msg) -> PublishResult:
+    """Return what an answer says. Raises msgspec.MsgspecError if it is none of JetStream."""
+    if message.headers and "Status" in message.headers:
+        return Retry(NO_LEADER_SECONDS, is_without_effect=True)
+    answer = _decode(message.data)
+    if answer.error is None:
+        return Acknowledged(answer.seq)
+    code = answer.error.get("err_code", 0)
+    text = str(answer.error.get("description", "no reason given"))
+    if code == WRONG_LAST_SEQUENCE:
+        return Conflict(int(text.rpartition(" ")[2]))
+    if code == ANOTHER_ON_ITS_WAY:
+        return Retry(ON_ITS_WAY_SECONDS, is_without_effect=True)
+    if code in TEMPORARILY_UNAVAILABLE:
+        return Retry(NO_LEADER_SECONDS, is_without_effect=False)
+    return WriteRejected(text, is_full=code in OUT_OF_RESOURCES)
 
 
 class Publisher:
@@ -115,10 +233,10 @@ class Publisher:
         self._confirmations.append((self._now(), confirmation))
         await confirmation
 
-    def next_stamp(self) -> Stamp:
+    def next_mark(self) -> WriteMark:
         """Return what the value of the next write says of it."""
         self._numbers += 1
-        return Stamp(self._numbers, f"{self.run}-{self._numbers}", round(self.uptime(), 3))
+        return WriteMark(self._numbers, f"{self.run}-{self._numbers}", round(self.uptime(), 3))
 
     def is_own(self, by: str) -> bool:
         """Return whether a value was written by this registry."""
@@ -317,12 +435,12 @@ class Publisher:
             case Retry(seconds, is_without_effect):
                 write.unanswered -= is_without_effect
                 self._loop.call_later(seconds, self._requeue, write)
-            case Refusal(reason, is_full=True) if len(write.value) > LARGE_BYTES:
+            case WriteRejected(reason, is_full=True) if len(write.value) > LARGE_BYTES:
                 self._fail(write, NoRoomForChange(f"{FULL} for a change of this size: {reason}"))
-            case Refusal(reason, is_full=True):
+            case WriteRejected(reason, is_full=True):
                 self.full = f"{FULL}: {reason}"
                 self._fail(write, StoreFull(self.full))
-            case Refusal(reason):
+            case WriteRejected(reason):
                 self._fail(write, StoreUnreachable(f"the NATS servers refuse the change: {reason}"))
 
     def _acknowledge(self, write: Write, sequence: int) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.store.nats.backend import JetStreamBackend
+from registry.store.nats.backend import NatsBackend
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.servers import OLDEST_PROGRAM, NatsCluster
@@ -60,7 +60,7 @@ def servers(
 
 def jetstream(servers: NatsCluster, check: Check) -> Place:
     """Return a bucket of the check's own."""
-    backend = JetStreamBackend.from_url(servers.url(check.__name__[:60]), servers.options())
+    backend = NatsBackend.from_url(servers.url(check.__name__[:60]), servers.options())
     assert backend is not None
     return lambda clock: backend.open(clock=clock, observe=Batches().observe)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.nats.connection.link import connected
+from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import run_command

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from registry.store.clock import AgeClock
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.store import JetStreamStore
+from registry.store.nats.bucket import BucketAddress
+from registry.store.nats.store import NatsStore
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.conformance import Followed
 from tests.support.registry.stores.sqlite_store import Batches
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 HOUR = 3600.0
 
 
-async def is_current(store: JetStreamStore) -> bool:
+async def is_current(store: NatsStore) -> bool:
     return store.health.age == 0 and not store.health.problem
 
 
@@ -27,7 +27,7 @@ async def test_after_a_suspension_a_store_is_old_until_a_message_has_come_that_w
     suspended = [0.0]
     place = BucketAddress.from_url(server.url("suspended"), server.options())
     assert place is not None
-    store = JetStreamStore(
+    store = NatsStore(
         place=place,
         clock=AgeClock(time.monotonic),
         observe=Batches().observe,

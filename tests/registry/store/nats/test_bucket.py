@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.link import connected
+from registry.store.nats.bucket import JetStreamApi
+from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.buckets import open_bucket
 from tests.support.registry.nats.servers import NatsCluster

@@ -11,13 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.nats.backend import JetStreamBackend
-from registry.store.nats.commands import write_backup
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import find_bucket
-from registry.store.nats.connection.delivery import Delivery
-from registry.store.nats.connection.link import Link, connected
-from registry.store.nats.format.messages import HeardNodes, encode
+from registry.store.nats.backend import NatsBackend, write_backup
+from registry.store.nats.bucket import JetStreamApi, find_bucket
+from registry.store.nats.delivery import Delivery
+from registry.store.nats.format import HeardNodes, encode
+from registry.store.nats.link import Link, connected
 from registry.store.options import NatsLogin
 from registry.store.protocol import Row
 from tests.support.registry.fake_servers import tcp_server
@@ -39,7 +37,7 @@ def url(server: NatsCluster, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def backend(server: NatsCluster, url: str) -> JetStreamBackend:
+def backend(server: NatsCluster, url: str) -> NatsBackend:
     return backend_at(url, server.options())
 
 
@@ -70,7 +68,7 @@ def rows_in(server: NatsCluster, url: str) -> list[Row]:
 
 
 def test_a_bucket_that_does_not_exist_is_not_made_by_looking(
-    backend: JetStreamBackend, tmp_path: Path
+    backend: NatsBackend, tmp_path: Path
 ) -> None:
     assert backend.check() is None
     with pytest.raises(StoreOpenError, match="does not exist"):
@@ -80,9 +78,7 @@ def test_a_bucket_that_does_not_exist_is_not_made_by_looking(
     assert backend.check() is None
 
 
-def test_nodes_are_counted_and_deleted(
-    server: NatsCluster, url: str, backend: JetStreamBackend
-) -> None:
+def test_nodes_are_counted_and_deleted(server: NatsCluster, url: str, backend: NatsBackend) -> None:
     fill(server, url, "a", "b", "c")
 
     assert backend.check() == 3
@@ -92,7 +88,7 @@ def test_nodes_are_counted_and_deleted(
 
 
 def test_a_command_leaves_the_ages_of_the_other_nodes(
-    server: NatsCluster, url: str, backend: JetStreamBackend
+    server: NatsCluster, url: str, backend: NatsBackend
 ) -> None:
     fill(server, url, "a", *MANY)  # to delete them takes longer than to begin to write ages
     asyncio.run(hear(server, url, "a", uptime=900.0, now=1000.0))
@@ -105,7 +101,7 @@ def test_a_command_leaves_the_ages_of_the_other_nodes(
 
 
 def test_a_registry_that_runs_sees_what_a_command_deletes(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     async def run() -> None:
         async with open_bucket(url, server.options()) as (store, _):
@@ -138,7 +134,7 @@ def test_a_backup_brings_back_what_was_there(server: NatsCluster, url: str, tmp_
 
 
 def test_a_node_of_a_backup_is_as_old_as_it_was(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     write_backup([row("a")._replace(age=80_000.0), row("b")], tmp_path / "backup")
 
@@ -150,7 +146,7 @@ def test_a_node_of_a_backup_is_as_old_as_it_was(
 @asynccontextmanager
 async def before_first(
     server: NatsCluster, url: str, keys: str, react: Callable[[Link], Awaitable[None]]
-) -> AsyncIterator[JetStreamBackend]:
+) -> AsyncIterator[NatsBackend]:
     """Yield a bucket's backend; its first message of some keys waits until something is done."""
     address, _, bucket = url.rpartition("/")
     far = urlsplit(address)
@@ -228,7 +224,7 @@ def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(
 
 @pytest.mark.parametrize("cut", [1, 40])
 def test_a_backup_that_is_cut_off_is_refused(
-    cut: int, server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    cut: int, server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     fill(server, url, "a", "b")
     backend.backup(tmp_path / "backup")
@@ -242,7 +238,7 @@ def test_a_backup_that_is_cut_off_is_refused(
 
 
 def test_a_bucket_stays_as_it_is_if_what_it_holds_cannot_be_kept(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     fill(server, url, "a")
     write_backup([row("b")], tmp_path / "backup")
@@ -256,7 +252,7 @@ def test_a_bucket_stays_as_it_is_if_what_it_holds_cannot_be_kept(
 
 
 def test_a_bucket_whose_last_message_has_expired_is_backed_up(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     fill(server, url, "a")
     address, _, bucket = url.rpartition("/")

@@ -9,12 +9,11 @@ import pytest
 
 from registry.errors import StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.format.ages import Uptime
-from registry.store.nats.format.messages import node_value
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import node_value
+from registry.store.nats.members import Uptime
 from registry.store.nats.operations import NodeOperations, Operation, Revisions
-from registry.store.nats.publisher import Publisher
-from registry.store.nats.write import Write
+from registry.store.nats.publisher import Publisher, Write
 from registry.store.protocol import Heard
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.stores.conformance import Outcomes, node
@@ -48,7 +47,7 @@ class AlwaysConflicting(Conflicting):
 
 
 async def test_a_node_that_others_change_all_the_time_is_no_fault_of_the_store() -> None:
-    operations = NodeOperations(AlwaysConflicting(actual=0), Revisions())
+    operations = NodeOperations(AlwaysConflicting(actual=0))
     operation = Operation("a", node("a"), Outcomes(), None)
     operations.submit(operation)
 
@@ -58,7 +57,7 @@ async def test_a_node_that_others_change_all_the_time_is_no_fault_of_the_store()
 
 async def test_a_conflict_in_a_bucket_that_is_lost_is_sent_to_the_next_one() -> None:
     publisher = Conflicting(actual=5000)
-    operations = NodeOperations(publisher, Revisions())
+    operations = NodeOperations(publisher)
     operation = Operation("a", node("a"), Outcomes(), None)
     operations.submit(operation)
     operations.reached(4999)
@@ -75,7 +74,7 @@ async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_
     publisher = Publisher(
         "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
     )
-    operations = NodeOperations(publisher, Revisions())
+    operations = NodeOperations(publisher)
     refusal = KeyError("it belongs to another host")
     first = Operation("a", node("a"), Outcomes(), None)
     second = Operation("a", node("a"), Outcomes(), lambda: refusal)
@@ -96,7 +95,7 @@ async def test_when_the_store_closes_what_waits_for_a_failed_operation_fails_too
     publisher = Publisher(
         "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
     )
-    operations = NodeOperations(publisher, Revisions())
+    operations = NodeOperations(publisher)
     submitted = [Operation("a", node("a"), Outcomes(), None) for _ in range(3)]
     for operation in submitted:
         operations.submit(operation)
@@ -128,7 +127,7 @@ class Waiting:
     def change_elsewhere(self, sequence: int, hostname: str) -> None:
         """Deliver a node that another registry stored."""
         value = node_value(node(hostname), by="other-1", uptime=1.0)
-        self.parts.receiver.receive(Message(sequence, f"node.{hostname}", value, {}, 0))
+        self.parts.applier.receive(Message(sequence, f"node.{hostname}", value, {}, 0))
 
 
 async def test_what_was_heard_while_others_changed_the_host_does_not_count_for_their_node() -> None:

@@ -9,12 +9,16 @@ import pytest
 from nats.aio.msg import Msg
 
 from registry.errors import TooManyConflicts
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import find_bucket, open_bucket, stream_of
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.connection.link import Link, connected
-from registry.store.nats.format.messages import EXPECTED, node_value
+from registry.store.nats.bucket import (
+    BucketAddress,
+    JetStreamApi,
+    find_bucket,
+    open_bucket,
+    stream_of,
+)
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import EXPECTED, node_value
+from registry.store.nats.link import Link, connected
 from registry.store.nats.operations import Operation
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.buckets import Parts
@@ -50,7 +54,7 @@ class Unheard:
     def deliver(self, sequence: int, replaced: int) -> None:
         """Deliver a change by another registry, of which it replaced that sequence."""
         value = node_value(node("a", numbered(sequence)), by="other-1", uptime=0.0)
-        self._parts.receiver.receive(
+        self._parts.applier.receive(
             Message(sequence, "node.a", value, {EXPECTED: str(replaced)}, 0)
         )
 

@@ -12,16 +12,16 @@ from nats.aio.msg import Msg
 
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
-from registry.store.nats.connection.link import Link
-from registry.store.nats.format.ages import Uptime
-from registry.store.nats.operations import NodeOperations, Operation, Revisions
+from registry.store.nats.link import Link
+from registry.store.nats.members import Uptime
+from registry.store.nats.operations import NodeOperations, Operation
 from registry.store.nats.publisher import (
     MAX_CONFIRMED_AT_ONCE,
     RESEND_SECONDS,
     WRITE_SECONDS,
     Publisher,
+    Write,
 )
-from registry.store.nats.write import Write
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.load.large_fleet import MeasuredLoop
 from tests.support.registry.stores.conformance import Outcomes, node
@@ -75,23 +75,23 @@ async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> 
     link.client = client
     sending = asyncio.create_task(publisher.send_over(link))
     sent: list[float] = []
-    stamps = [publisher.next_stamp() for _ in range(2)]
-    for stamp in stamps:
+    marks = [publisher.next_mark() for _ in range(2)]
+    for mark in marks:
         await asyncio.sleep(1)
         sent.append(asyncio.get_running_loop().time())
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
     await asyncio.sleep(RESEND_SECONDS + 1)
     publisher.check()
     await asyncio.sleep(1)
-    assert len(client.sent) == 2 * len(stamps)
+    assert len(client.sent) == 2 * len(marks)
     now = asyncio.get_running_loop().time()
     assert publisher.unconfirmed_seconds == now
 
     publisher.delivered("other-1", 1)
     assert publisher.unconfirmed_seconds == now
-    publisher.delivered(stamps[1].by, 2)
+    publisher.delivered(marks[1].by, 2)
     assert publisher.unconfirmed_seconds == now - sent[1]
-    publisher.delivered(stamps[0].by, 3)
+    publisher.delivered(marks[0].by, 3)
     assert publisher.unconfirmed_seconds == now - sent[1]
     sending.cancel()
 
@@ -104,23 +104,23 @@ async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_writt
     link = Link()
     link.client = SilentClient()
     sending = asyncio.create_task(publisher.send_over(link))
-    stamps = [publisher.next_stamp() for _ in range(3)]
+    marks = [publisher.next_mark() for _ in range(3)]
 
     async def send(number: int) -> None:
-        stamp = stamps[number].number
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp))
+        mark = marks[number].number
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark))
         await asyncio.sleep(0.5)
 
     await send(0)
-    publisher.delivered(stamps[0].by, 1)
+    publisher.delivered(marks[0].by, 1)
     assert publisher.unconfirmed_seconds == 0.5
     await send(1)
     suspended[0] = 3600.0
     assert publisher.unconfirmed_seconds == 3601.0
-    publisher.delivered(stamps[1].by, 2)  # it was sent before
+    publisher.delivered(marks[1].by, 2)  # it was sent before
     assert publisher.unconfirmed_seconds == 3600.5
     await send(2)
-    publisher.delivered(stamps[2].by, 3)
+    publisher.delivered(marks[2].by, 3)
     assert publisher.unconfirmed_seconds == 0.5
     sending.cancel()
 
@@ -135,9 +135,9 @@ async def test_writes_that_are_delivered_late_are_no_silence(latency: float) -> 
     sending = asyncio.create_task(publisher.send_over(link))
     silent, unconfirmed = [], []
     for sequence in range(1, SECONDS):
-        stamp = publisher.next_stamp()
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
-        loop.call_later(latency, publisher.delivered, stamp.by, sequence)
+        mark = publisher.next_mark()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
+        loop.call_later(latency, publisher.delivered, mark.by, sequence)
         await asyncio.sleep(1)
         if sequence > latency:
             silent.append(publisher.silent_seconds)
@@ -159,12 +159,12 @@ async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> Non
     link.client = SilentClient()
     sending = asyncio.create_task(publisher.send_over(link))
     operation = Operation("a", node("a"), Outcomes(), None)
-    NodeOperations(publisher, Revisions()).submit(operation)
+    NodeOperations(publisher).submit(operation)
     for sequence in range(SECONDS):
-        stamp = publisher.next_stamp()
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        mark = publisher.next_mark()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
         await asyncio.sleep(1)
-        publisher.delivered(stamp.by, sequence)
+        publisher.delivered(mark.by, sequence)
         publisher.check()
     sending.cancel()
 
@@ -181,13 +181,13 @@ async def test_a_change_whose_time_is_over_is_not_sent_over_what_came_meanwhile(
     link, client = Link(), SilentClient()
     link.client = client
     sending = asyncio.create_task(publisher.send_over(link))
-    revisions = Revisions()
+    operations = NodeOperations(publisher)
     operation = Operation("a", node("a"), Outcomes(), None)
-    NodeOperations(publisher, revisions).submit(operation)
+    operations.submit(operation)
     await asyncio.sleep(1)
 
     await asyncio.sleep(SECONDS)  # this registry was frozen, and another one changed the node
-    revisions.position = 7
+    operations.revisions.position = 7
     error = {"err_code": 10071, "description": "wrong last sequence: 7"}
     data = msgspec.json.encode({"error": error})
     await client.answer(Msg(client, subject=client.sent[0], data=data))
@@ -216,14 +216,14 @@ async def test_of_many_heartbeats_that_wait_for_a_confirmation_some_go_on_at_onc
     count = 2 * MAX_CONFIRMED_AT_ONCE + 1
     waiting = [asyncio.create_task(wait(number)) for number in range(count)]
     await asyncio.sleep(1)
-    stamp = publisher.next_stamp()
-    publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+    mark = publisher.next_mark()
+    publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
     await asyncio.sleep(1)
     late = asyncio.create_task(wait(count))
     await asyncio.sleep(1)
     assert not gone_on
 
-    publisher.delivered(stamp.by, 1)
+    publisher.delivered(mark.by, 1)
     steps = [0]
     while len(gone_on) < count:
         await asyncio.sleep(0)
@@ -255,7 +255,7 @@ class GivenUp:
         self.numbers: list[int] = []
         self.all = asyncio.Event()
         self._count = count
-        operations = NodeOperations(self.publisher, Revisions())
+        operations = NodeOperations(self.publisher)
         self._tasks = [
             asyncio.create_task(self._wait(number, self._submitted(operations, f"h{number}")))
             for number in range(count)

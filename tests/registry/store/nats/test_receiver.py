@@ -2,9 +2,9 @@
 
 import pytest
 
-from registry.store.nats.commands import BucketContents
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.format.messages import (
+from registry.store.nats.backend import BucketContents
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import (
     FORMAT,
     Age,
     Ages,
@@ -37,14 +37,14 @@ def deleted(sequence: int, uptime: float) -> Message:
 async def test_a_deletion_from_before_takes_no_node_away_if_the_bucket_has_lost_its_end() -> None:
     parts = Parts("b")
     for message in (stored(1, 1.0), deleted(2, 2.0), stored(3, 3.0)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
 
-    parts.receiver.restart_after_loss(2, is_certain=True)
-    parts.receiver.receive(deleted(2, 2.0))
+    parts.applier.restart_after_loss(2, is_certain=True)
+    parts.applier.receive(deleted(2, 2.0))
 
     assert list(parts.memory.nodes) == ["a"]
     assert not parts.revisions.is_stored("a")  # so it is put back once the host reports
-    parts.receiver.receive(deleted(3, 4.0))  # by a registry that went on
+    parts.applier.receive(deleted(3, 4.0))  # by a registry that went on
     assert list(parts.memory.nodes) == []
 
 
@@ -60,17 +60,17 @@ async def test_a_change_that_was_never_delivered_is_taken_though_later_ones_were
 ) -> None:
     parts = Parts("b")
     for message in (stored(1, 1.0), heard(5, seen=5)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
 
-    parts.receiver.missed = frozenset({"a"})
-    parts.receiver.restart_after_loss(5, is_certain=True)
-    parts.receiver.receive(missed)
+    parts.applier.missed = frozenset({"a"})
+    parts.applier.restart_after_loss(5, is_certain=True)
+    parts.applier.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == documents
 
-    parts.receiver.delivered_all()
-    parts.receiver.receive(stored(6, 9.5, numbered(6)))
-    parts.receiver.restart_after_loss(5, is_certain=True)  # of the end, this time: memory is newer
-    parts.receiver.receive(missed)
+    parts.applier.delivered_all()
+    parts.applier.receive(stored(6, 9.5, numbered(6)))
+    parts.applier.restart_after_loss(5, is_certain=True)  # of the end, this time: memory is newer
+    parts.applier.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(6)]
 
 
@@ -86,12 +86,12 @@ async def test_a_change_that_comes_while_all_is_delivered_again_is_taken_whateve
 ) -> None:
     parts = Parts("b")
     for message in (stored(1, 1.0), heard(5, seen=5)):  # at the uptime 9.0
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
 
-    parts.receiver.missed = frozenset({"another"})
-    parts.receiver.restart_after_loss(5, is_certain=True)
+    parts.applier.missed = frozenset({"another"})
+    parts.applier.restart_after_loss(5, is_certain=True)
     for message in (stored(1, 1.0), change):  # by a registry whose clock is behind
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
 
     assert [row.document for row in parts.memory.nodes.values()] == documents
     assert parts.revisions.is_stored("a") == bool(documents)
@@ -100,17 +100,17 @@ async def test_a_change_that_comes_while_all_is_delivered_again_is_taken_whateve
 async def test_a_second_loss_before_all_was_delivered_again_makes_no_earlier_change_new() -> None:
     parts = Parts("b")
     for message in (stored(1, 1.0), stored(4, 4.0, numbered(4)), heard(5, seen=5)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
 
-    parts.receiver.restart_after_loss(5, is_certain=True)
-    parts.receiver.receive(heard(2, seen=2))
-    parts.receiver.restart_after_loss(parts.receiver.known, is_certain=False)
-    parts.receiver.receive(stored(3, 3.0, numbered(3)))
+    parts.applier.restart_after_loss(5, is_certain=True)
+    parts.applier.receive(heard(2, seen=2))
+    parts.applier.restart_after_loss(parts.applier.known, is_certain=False)
+    parts.applier.receive(stored(3, 3.0, numbered(3)))
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(4)]
 
-    parts.receiver.delivered_all()
-    parts.receiver.restart_after_loss(2, is_certain=True)
-    parts.receiver.receive(stored(3, 3.0, numbered(3)))
+    parts.applier.delivered_all()
+    parts.applier.restart_after_loss(2, is_certain=True)
+    parts.applier.receive(stored(3, 3.0, numbered(3)))
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(3)]
 
 
@@ -132,12 +132,12 @@ async def test_what_was_heard_of_counts_for_the_node_as_it_was_then(
     messages = (stored(1, 1.0), stored(3, 3.0), heard(4, seen=seen))
     running, starting, command = Parts("b"), Parts("b", follow=False), BucketContents()
     for message in messages:
-        running.receiver.receive(message)
-        starting.receiver.receive(message)
+        running.applier.receive(message)
+        starting.applier.receive(message)
         command.take(message)
 
     assert (("heard", HEARD) in running.memory.received) == is_taken
-    for (row,) in (starting.receiver.take_rows(), command.rows()):
+    for (row,) in (starting.applier.take_rows(), command.rows()):
         assert (row.last_update == HEARD_AT) == is_taken
 
 
@@ -146,16 +146,16 @@ async def test_nothing_is_confirmed_while_the_bucket_has_the_mark_of_another_for
 
     def confirmed(sequence: int) -> bool:
         before = len(parts.confirmed)
-        by = parts.publisher.next_stamp().by
+        by = parts.publisher.next_mark().by
         value = node_value(node("a"), by=by, uptime=float(sequence))
-        parts.receiver.receive(Message(sequence, "node.a", value, {}, 0))
+        parts.applier.receive(Message(sequence, "node.a", value, {}, 0))
         return len(parts.confirmed) > before
 
     assert confirmed(1)
     mark = encode(Format(by="later-1", format=2))
-    parts.receiver.receive(Message(2, FORMAT, mark, {}, 0))
+    parts.applier.receive(Message(2, FORMAT, mark, {}, 0))
     assert not confirmed(3)
-    parts.receiver.receive(Message(4, FORMAT, b"", deletion_headers(), 0))
+    parts.applier.receive(Message(4, FORMAT, b"", deletion_headers(), 0))
     assert confirmed(5)
 
 
@@ -176,8 +176,8 @@ async def test_what_was_written_by_hand_is_ignored(key: str, value: bytes) -> No
     value = value.replace(b"RUN", parts.publisher.run.encode())
 
     for sequence, headers in enumerate(({}, deletion_headers()), 1):
-        parts.receiver.receive(Message(sequence, key, value, headers, 0))
-    parts.receiver.receive(stored(3, 1.0))
+        parts.applier.receive(Message(sequence, key, value, headers, 0))
+    parts.applier.receive(stored(3, 1.0))
 
     assert list(parts.memory.nodes) == ["a"]
     assert all(name == "a" for _, name in parts.memory.received if name)
@@ -186,11 +186,11 @@ async def test_what_was_written_by_hand_is_ignored(key: str, value: bytes) -> No
 async def test_ages_of_another_registry_are_told_to_one_that_runs() -> None:
     parts = Parts("b")
     parts.publisher.uptime.begin(1000.0)
-    parts.receiver.receive(stored(1, 1.0))
+    parts.applier.receive(stored(1, 1.0))
     parts.publisher.uptime.saw(5000.0)
     ages = Ages(by="other-1", uptime=5000.0, ages=[Age("a", 4000.0, 7, "192.0.2.7")])
 
-    parts.receiver.receive(Message(2, "ages.other-1.0", encode(ages), {}, 0))
+    parts.applier.receive(Message(2, "ages.other-1.0", encode(ages), {}, 0))
 
     kind, told = parts.memory.received[-1]
     assert kind == "heard before"

@@ -5,13 +5,11 @@ import asyncio
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
 from registry.store.commits import Finishing
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.format.ages import CHUNK_NODES, Rings, Uptime
-from registry.store.nats.format.loading import LoadedNodes
-from registry.store.nats.format.messages import COMPLETE, is_deletion
-from registry.store.nats.publisher import Publisher
-from registry.store.nats.reports import Reports
-from registry.store.nats.write import Write
+from registry.store.nats.ages import CHUNK_NODES, Reports, Rings
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import COMPLETE, LoadedNodes, is_deletion
+from registry.store.nats.members import Uptime
+from registry.store.nats.publisher import Publisher, Write
 from registry.store.protocol import HeardBefore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.conformance import Followed, node

@@ -1,18 +1,21 @@
 """One connection's work, and how it ends."""
 
 import asyncio
+import time
 
 import pytest
 
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import open_bucket
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import Link, connected
+from registry.store.clock import AgeClock
+from registry.store.nats.ages import Reports, Rings
+from registry.store.nats.applier import Applier
+from registry.store.nats.bucket import BucketAddress
+from registry.store.nats.link import Link, connected
+from registry.store.nats.members import Uptime
+from registry.store.nats.operations import NodeOperations
 from registry.store.nats.publisher import Publisher
-from registry.store.nats.session import Session, end
+from registry.store.nats.work import BucketWork, end
 from registry.store.options import NatsLogin
 from tests.support.machine.clocks import in_virtual_time
-from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.nats.servers import NatsCluster
 
 
@@ -59,13 +62,10 @@ class Defective(Publisher):
 async def test_a_defect_is_not_taken_for_a_loss_of_the_connection(server: NatsCluster) -> None:
     place = BucketAddress.from_url(server.url("defect"), server.options())
     assert place is not None
+    clock = AgeClock(time.monotonic)
+    operations = NodeOperations(Defective(place.bucket, Uptime(clock)))
+    rings = Rings(operations.publisher.run)
+    applier, reports = Applier(operations, rings), Reports(operations.publisher, rings)
     async with connected(place.servers, NatsLogin()) as link:
-        await open_bucket(JetStreamApi(link), place)
-        parts = Parts(place.bucket)
-        defective = Defective(place.bucket, parts.publisher.uptime)
-        session = Session(link, place.bucket, parts.receiver, defective)
-
         with pytest.raises(ZeroDivisionError):
-            await session.run(
-                caught_up=lambda: None, tick=lambda: None, on_state=lambda _state: None
-            )
+            await BucketWork(place, clock, applier, reports).work_over(link)

@@ -11,7 +11,7 @@ import requests
 
 from dev.waiting import until
 from registry.errors import StoreOpenError
-from registry.store.nats.connection.servers import require_version
+from registry.store.nats.checks import require_version
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.daemons import FreePort
 from tests.support.machine.clocks import in_virtual_time

@@ -7,19 +7,19 @@ import pytest
 
 from registry.errors import StoreUnreachable
 from registry.store.clock import AgeClock
-from registry.store.nats.connection.bucket_address import BucketAddress
+from registry.store.nats.bucket import BucketAddress
 from registry.store.nats.publisher import WRITE_SECONDS
-from registry.store.nats.store import REFUSE_AFTER_SECONDS, JetStreamStore
+from registry.store.nats.store import REFUSE_AFTER_SECONDS, NatsStore
 from registry.store.options import NatsOptions
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.stores.sqlite_store import Batches
 
 
-def unconnected_store() -> JetStreamStore:
+def unconnected_store() -> NatsStore:
     """Return a store of which nothing was read yet."""
     place = BucketAddress.from_url("nats://127.0.0.1:1/rollcall", NatsOptions())
     assert place is not None
-    return JetStreamStore(
+    return NatsStore(
         place=place,
         clock=AgeClock(time.monotonic),
         observe=Batches().observe,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from registry.store.nats.store import CONFIRMED_WITHIN_SECONDS
+from registry.store.nats.work import CONFIRMED_WITHIN_SECONDS
 from tests.support.daemons import Daemon
 from tests.support.registry.load.histories import faults_after_loss
 from tests.support.registry.load.load import Load, values_on

@@ -12,16 +12,14 @@ from typing import TypeVar
 from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
-from registry.store.nats.backend import JetStreamBackend
-from registry.store.nats.commands import read
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import stream_of
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import connected
-from registry.store.nats.format.ages import Rings, Uptime
-from registry.store.nats.operations import NodeOperations, Revisions
+from registry.store.nats.ages import Rings
+from registry.store.nats.applier import Applier
+from registry.store.nats.backend import NatsBackend, read
+from registry.store.nats.bucket import BucketAddress, JetStreamApi, stream_of
+from registry.store.nats.link import connected
+from registry.store.nats.members import Uptime
+from registry.store.nats.operations import NodeOperations
 from registry.store.nats.publisher import Publisher
-from registry.store.nats.receiver import Receiver
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import NodeStore, Restored, Row
 from tests.support.registry.load.load import value_of
@@ -33,9 +31,9 @@ UNUSED_SECONDS = 60.0
 T = TypeVar("T")
 
 
-def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
+def backend_at(url: str, options: NatsOptions) -> NatsBackend:
     """Return the backend of a URL."""
-    backend = JetStreamBackend.from_url(url, options)
+    backend = NatsBackend.from_url(url, options)
     assert backend is not None
     return backend
 
@@ -68,20 +66,18 @@ class Parts:
         self.publisher = Publisher(
             bucket, Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
         )
-        self.revisions = Revisions()
-        self.operations = NodeOperations(self.publisher, self.revisions)
+        self.operations = NodeOperations(self.publisher)
+        self.revisions = self.operations.revisions
         self.rings = Rings(self.publisher.run)
         self.confirmed: list[float] = []
-        self.receiver = Receiver(
-            publisher=self.publisher,
-            revisions=self.revisions,
-            operations=self.operations,
-            rings=self.rings,
+        self.applier = Applier(
+            self.operations,
+            self.rings,
             on_own=lambda: self.confirmed.append(time.monotonic()),
         )
         if follow:
-            self.receiver.take_rows()
-            self.receiver.follow(self.memory)
+            self.applier.take_rows()
+            self.applier.follow(self.memory)
 
 
 @asynccontextmanager
@@ -107,6 +103,6 @@ def once_unused(act: Callable[[], T]) -> T:
     return until(try_to_act, "the bucket is unused", within=UNUSED_SECONDS)[0]
 
 
-def restored(backend: JetStreamBackend, file: Path) -> Restored:
+def restored(backend: NatsBackend, file: Path) -> Restored:
     """Restore a backup once nobody uses the bucket any more."""
     return once_unused(partial(backend.restore, file))

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from nats.aio.msg import Msg
 
-from registry.store.nats.connection.api import JetStreamApi, Refused
-from registry.store.nats.connection.link import NoConnection, connected
+from registry.store.nats.bucket import JetStreamApi, Refused
+from registry.store.nats.link import NoConnection, connected
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.servers import NatsCluster
 

@@ -10,8 +10,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from registry.store.nats.connection.delivery import Delivery, Message
-from registry.store.nats.connection.link import Link, NoConnection
+from registry.store.nats.delivery import Delivery, Message
+from registry.store.nats.link import Link, NoConnection
 
 # So many of the event loop are enough to wake who waits for an event, and take microseconds.
 ITERATIONS = 10

@@ -11,12 +11,7 @@ from typing import Self, TypeAlias
 import nkeys
 import pytest
 
-from registry.store.nats.connection.link import (
-    Connector,
-    LoginRefused,
-    NoConnection,
-    connected,
-)
+from registry.store.nats.link import Connector, LoginRefused, NoConnection, connected
 from registry.store.options import NatsLogin
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.servers import NatsCluster

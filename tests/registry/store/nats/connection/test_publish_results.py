@@ -7,12 +7,12 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from registry.store.nats.connection.publish_results import (
+from registry.store.nats.publisher import (
     Acknowledged,
     Conflict,
     PublishResult,
-    Refusal,
     Retry,
+    WriteRejected,
     publish_result,
 )
 
@@ -49,4 +49,4 @@ def test_without_anybody_to_answer_it_had_no_effect() -> None:
 @pytest.mark.parametrize(("code", "is_full"), [(10047, True), (10023, True), (10054, False)])
 def test_other_errors_are_refusals(code: int, *, is_full: bool) -> None:
     answer = answered({"error": {"err_code": code, "description": "why"}})
-    assert answer == Refusal("why", is_full=is_full)
+    assert answer == WriteRejected("why", is_full=is_full)

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from registry.store.nats.connection.bucket import BucketState
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.servers import Server, replicas_risk
+from registry.store.nats.bucket import BucketAddress, BucketState
+from registry.store.nats.checks import Server, replicas_risk
 from registry.store.options import NatsOptions
 
 ONE = "nats://n1/rollcall"

@@ -14,9 +14,9 @@ import pytest
 
 from clients.tls import client_context
 from registry.errors import StoreOpenError
-from registry.store.nats.backend import JetStreamBackend
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.link import Link, NoConnection, connected
+from registry.store.nats.backend import NatsBackend
+from registry.store.nats.bucket import JetStreamApi
+from registry.store.nats.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
@@ -191,7 +191,7 @@ async def test_the_least_permissions_are_enough_for_each_command(
         await asyncio.to_thread(use_each_command, bucket, tmp_path / "backup")
 
 
-def use_each_command(bucket: JetStreamBackend, backup: Path) -> None:
+def use_each_command(bucket: NatsBackend, backup: Path) -> None:
     """Use each command on a bucket with one node, which it has again in the end."""
     assert bucket.check() == 1
     assert bucket.backup(backup) == 1

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from registry.store.nats.connection.link import NoConnection, connected
-from registry.store.nats.connection.names import Names, look_up
+from registry.store.nats.link import Names, NoConnection, connected, look_up
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.servers import NatsCluster
 
@@ -51,7 +50,7 @@ async def test_a_name_is_looked_up_once_however_often_it_is_asked_for_meanwhile(
 LOOK_UP_WITHOUT_END = """
 import asyncio
 import threading
-from registry.store.nats.connection.names import Names
+from registry.store.nats.link import Names
 
 async def look_up():
     names = Names(look_up=lambda host: threading.Event().wait())

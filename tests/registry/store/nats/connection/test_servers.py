@@ -13,13 +13,9 @@ from aiohttp import web
 
 from clients.tls import client_context
 from registry.errors import StoreOpenError
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import Link, connected
-from registry.store.nats.connection.servers import (
-    CHECK_SECONDS,
-    ServerChecks,
-    check_servers,
-)
+from registry.store.nats.bucket import BucketAddress
+from registry.store.nats.checks import CHECK_SECONDS, ServerChecks, check_servers
+from registry.store.nats.link import Link, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort

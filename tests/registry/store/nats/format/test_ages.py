@@ -9,10 +9,9 @@ import pytest
 from registry.nodes.directory import KnownNode
 from registry.nodes.writes import Writes
 from registry.store.clock import AgeClock
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import BucketState, find_bucket
-from registry.store.nats.connection.link import connected
-from registry.store.nats.format.ages import MAX_ENTRIES, in_batches
+from registry.store.nats.ages import MAX_ENTRIES, in_batches
+from registry.store.nats.bucket import BucketState, JetStreamApi, find_bucket
+from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
 from registry.store.protocol import HeardBefore, NodeStore, Row
 from tests.support.machine.clocks import ManualClock

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from registry.errors import StoreOpenError, StoreUnavailable
-from registry.store.nats.connection.link import connected
-from registry.store.nats.format.messages import EXPECTED
+from registry.store.nats.format import EXPECTED
+from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
 from registry.store.protocol import NodeStore
 from tests.support.registry.nats.buckets import backend_at, open_bucket

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from registry.store.nats.format.loading import NO_PROGRESS_SECONDS, is_ready
+from registry.store.nats.work import NO_PROGRESS_SECONDS, is_ready
 from tests.support.machine.clocks import in_virtual_time
 
 MANY = 5

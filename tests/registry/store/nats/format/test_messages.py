@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.message import HostnameInvalid, normalise_hostname
-from registry.store.nats.format.messages import (
-    decode_node,
-    hostname_of,
-    node_key,
-    node_value,
-    row_of,
-)
+from registry.store.nats.format import decode_node, hostname_of, node_key, node_value, row_of
 from registry.store.protocol import Row
 
 # What a key of a bucket, and a subject without wildcards, may be.

@@ -1,7 +1,7 @@
 """The count by which ages are kept, and which registries have in common."""
 
 from registry.store.clock import AgeClock
-from registry.store.nats.format.ages import Uptime
+from registry.store.nats.members import Uptime
 from tests.support.machine.clocks import ManualClock
 
 DAY = 86_400.0

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import find_bucket
-from registry.store.nats.connection.link import connected
-from registry.store.nats.format.messages import node_value
+from registry.store.nats.bucket import JetStreamApi, find_bucket
+from registry.store.nats.format import node_value
+from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
 from registry.store.protocol import Row
 from tests.support.daemons import FreePort

@@ -8,9 +8,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from registry.store.nats.connection.bucket import BucketState
-from registry.store.nats.connection.link import Link, NoConnection
-from registry.store.nats.verification import Verification
+from registry.store.nats.bucket import BucketState
+from registry.store.nats.link import Link, NoConnection
+from registry.store.nats.losses import Verification
 from tests.support.registry.nats.buckets import Parts
 
 NEVER_DELIVERED = 3
@@ -59,7 +59,7 @@ class Holding(Client):
 def verification_of(parts: Parts, client: Client) -> Verification:
     link = Link()
     link.client = client
-    return Verification(link, "b", parts.receiver, parts.revisions)
+    return Verification(link, "b", parts.applier)
 
 
 async def test_the_first_look_of_a_connection_finds_what_was_missed_before_it() -> None:
@@ -71,7 +71,7 @@ async def test_the_first_look_of_a_connection_finds_what_was_missed_before_it() 
     with pytest.raises(NoConnection, match="changes that it has not delivered: a"):
         await verification.look(STATE)
 
-    assert parts.receiver.missed == {"a"}
+    assert parts.applier.missed == {"a"}
 
 
 async def test_a_connection_that_goes_on_compares_once() -> None:
@@ -84,4 +84,4 @@ async def test_a_connection_that_goes_on_compares_once() -> None:
     await verification.look(STATE)
 
     assert client.comparisons == 1
-    assert not parts.receiver.missed
+    assert not parts.applier.missed

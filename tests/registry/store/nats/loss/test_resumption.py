@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from registry.store.nats.connection.bucket import BucketState
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.connection.link import NoConnection
-from registry.store.nats.format.messages import HeardNodes, encode, node_value
-from registry.store.nats.resumption import BELIEVE_LOSS_AFTER_SECONDS, Resumption
+from registry.store.nats.bucket import BucketState
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import HeardNodes, encode, node_value
+from registry.store.nats.link import NoConnection
+from registry.store.nats.losses import BELIEVE_LOSS_AFTER_SECONDS, Resumption
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.stores.conformance import node
@@ -51,15 +51,15 @@ async def test_what_others_write_after_a_second_loss_is_new_though_the_first_was
     delivered: int, last: int
 ) -> None:
     parts = Parts("b")
-    resumption = Resumption("b", parts.receiver)
+    resumption = Resumption("b", parts.applier)
     resumption.resume(bucket(0))
     for message in (stored(1, "a", 1), stored(7, "a", 7), heard(8)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
     await lose_end(resumption, 6)
-    parts.receiver.receive(heard(delivered))
+    parts.applier.receive(heard(delivered))
 
     await lose_end(resumption, last)
-    parts.receiver.receive(stored(6, "a", 6))
+    parts.applier.receive(stored(6, "a", 6))
 
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(6)]
 
@@ -69,16 +69,16 @@ async def test_what_was_there_before_a_loss_is_old_though_the_connection_breaks_
     None
 ):
     parts = Parts("b")
-    resumption = Resumption("b", parts.receiver)
+    resumption = Resumption("b", parts.applier)
     resumption.resume(bucket(0))
     for message in (stored(1, "a", 1), stored(7, "a", 7), heard(8)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
     await lose_end(resumption, 6)
-    parts.receiver.receive(heard(4))
+    parts.applier.receive(heard(4))
 
-    parts.receiver.missed = frozenset({"b"})
+    parts.applier.missed = frozenset({"b"})
     resumption.resume(bucket(9))
-    parts.receiver.receive(stored(6, "a", 6))
+    parts.applier.receive(stored(6, "a", 6))
 
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(7)]
 
@@ -86,16 +86,16 @@ async def test_what_was_there_before_a_loss_is_old_though_the_connection_breaks_
 @in_virtual_time
 async def test_what_was_there_before_a_loss_is_old_though_a_server_lags_for_a_moment() -> None:
     parts = Parts("b")
-    resumption = Resumption("b", parts.receiver)
+    resumption = Resumption("b", parts.applier)
     resumption.resume(bucket(0))
     for message in (stored(1, "a", 1), stored(7, "a", 7), heard(8)):
-        parts.receiver.receive(message)
+        parts.applier.receive(message)
     await lose_end(resumption, 6)
-    parts.receiver.receive(heard(4))
+    parts.applier.receive(heard(4))
 
     with pytest.raises(NoConnection, match="lacks what the bucket had"):
         resumption.resume(bucket(5))
     resumption.resume(bucket(6))
-    parts.receiver.receive(stored(6, "a", 6))
+    parts.applier.receive(stored(6, "a", 6))
 
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(7)]

@@ -2,11 +2,9 @@
 
 import pytest
 
-from registry.store.nats.connection.api import JetStreamApi
-from registry.store.nats.connection.bucket import find_bucket, open_bucket
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import Link, connected
-from registry.store.nats.verification import Verification
+from registry.store.nats.bucket import BucketAddress, JetStreamApi, find_bucket, open_bucket
+from registry.store.nats.link import Link, connected
+from registry.store.nats.losses import Verification
 from registry.store.options import NatsLogin
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.nats.servers import NatsCluster
@@ -29,7 +27,7 @@ async def test_what_was_delivered_since_the_look_before_is_not_taken_as_lost(
         await open_bucket(JetStreamApi(link), place)
         await link.client.request("$KV.lagging.node.a", b"{}")
         parts = Parts("lagging")
-        verification = Verification(link, "lagging", parts.receiver, parts.revisions)
+        verification = Verification(link, "lagging", parts.applier)
         for sequence, name in enumerate(("a", "b"), 1):  # the server does not have b yet
             parts.revisions.record(name, sequence, stored=True)
         parts.revisions.position = 2
@@ -52,7 +50,7 @@ async def test_a_purge_is_noticed_however_many_other_keys_there_are(server: Nats
         parts = Parts("purged")
         parts.revisions.record("a", 1, stored=True)
         parts.revisions.position = 1
-        verification = Verification(link, "purged", parts.receiver, parts.revisions)
+        verification = Verification(link, "purged", parts.applier)
         await look(verification, link, "purged")
         assert parts.revisions.is_stored("a")
 

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.store.nats.connection.delivery import Message
-from registry.store.nats.format.ages import Rings
-from registry.store.nats.format.loading import LoadedNodes
-from registry.store.nats.format.messages import (
+from registry.store.nats.ages import Rings
+from registry.store.nats.delivery import Message
+from registry.store.nats.format import (
     AGES,
     BEGUN,
     COMPLETE,
@@ -19,6 +18,7 @@ from registry.store.nats.format.messages import (
     HEARD,
     NODE,
     Format,
+    LoadedNodes,
     Written,
     decode_ages,
     decode_current,
@@ -32,8 +32,7 @@ from registry.store.nats.format.messages import (
     row_of,
 )
 from registry.store.nats.members import Members
-from registry.store.nats.operations import NodeOperations, Revisions
-from registry.store.nats.publisher import Publisher
+from registry.store.nats.operations import NodeOperations
 from registry.store.protocol import HeardBefore, Row, SharedNodes
 
 
@@ -47,30 +46,26 @@ class DataLoss(NamedTuple):
     seen: float
 
 
-class Receiver:
+class Applier:
     """Takes each message of the bucket once, in the order of the sequences.
 
-    Until `follow`, the nodes are collected; what comes after they were taken waits.
+    Until `follow`, the nodes are collected; what comes after they were taken waits. `on_own` is
+    called after each message of this registry's own.
     """
 
     def __init__(
-        self,
-        *,
-        publisher: Publisher,
-        revisions: Revisions,
-        operations: NodeOperations,
-        rings: Rings,
-        on_own: Callable[[], None],
+        self, operations: NodeOperations, rings: Rings, *, on_own: Callable[[], None] = lambda: None
     ) -> None:
-        self._publisher = publisher
-        self.revisions = revisions
+        self.publisher = operations.publisher
+        self.revisions = operations.revisions
         self._operations = operations
         self._rings = rings
-        self._uptime = publisher.uptime
-        self._on_own = on_own
-        self.members = Members(own=publisher.run, uptime=publisher.uptime)
-        self._loaded: LoadedNodes | None = LoadedNodes(revisions.expected)
+        self._uptime = self.publisher.uptime
+        self.on_own = on_own
+        self.members = Members(own=self.publisher.run, uptime=self._uptime)
+        self._loaded: LoadedNodes | None = LoadedNodes(self.revisions.expected)
         self._nodes: SharedNodes | None = None
+        self._is_waiting = False
         self._waiting: list[Message] = []
         self._seen = 0.0  # the latest uptime that was delivered
         self._losses: list[DataLoss] = []  # until all is delivered again
@@ -99,6 +94,7 @@ class Receiver:
         loaded = self._loaded
         assert loaded is not None
         self._loaded = None
+        self._is_waiting = True
         return loaded.rows()
 
     def begin_uptime(self) -> None:
@@ -106,9 +102,9 @@ class Receiver:
         if self._loaded is not None:
             self._uptime.begin(self._loaded.uptime)
 
-    def follow(self, nodes: SharedNodes) -> None:
-        """Pass the messages received so far, and all later ones, on to `nodes`."""
-        self._nodes = nodes
+    def follow(self, nodes: SharedNodes | None) -> None:
+        """Pass the messages received so far and all later ones on to `nodes`, if there are any."""
+        self._nodes, self._is_waiting = nodes, False
         waiting, self._waiting = self._waiting, []
         for message in waiting:
             self.receive(message)
@@ -130,7 +126,7 @@ class Receiver:
         self._recovered |= self.missed
         self.missed = frozenset()
         self.revisions.clear()
-        self._publisher.forget_acknowledgements()
+        self.publisher.forget_acknowledgements()
         self._operations.resend_conflicting()
         self._rings.clear()
         self.current = ""
@@ -147,7 +143,7 @@ class Receiver:
 
     def receive(self, message: Message) -> None:
         """Take a message; one that was taken before is ignored."""
-        if self._loaded is None and self._nodes is None:
+        if self._is_waiting:
             self._waiting.append(message)
             return
         if message.sequence <= self.revisions.position:
@@ -171,7 +167,7 @@ class Receiver:
 
     def _reach(self, sequence: int) -> None:
         if self.format.is_known:
-            self._publisher.reached(sequence)
+            self.publisher.reached(sequence)
         self.revisions.position = sequence
 
     def _delivered(self, written: Written, sequence: int) -> bool:
@@ -182,13 +178,13 @@ class Receiver:
         else:
             self._uptime.saw(written.uptime)
         # A later release, which has marked the bucket with its format, may read this otherwise.
-        if not (self.format.is_known and self._publisher.is_own(written.by)):
+        if not (self.format.is_known and self.publisher.is_own(written.by)):
             return False
         self.last_own = asyncio.get_running_loop().time()
-        # Before `_on_own`, which resumes the clock if the store's age is 0: this delivery ends the
+        # Before `on_own`, which resumes the clock if the store's age is 0: this delivery ends the
         # age.
-        is_awaited = self._publisher.delivered(written.by, sequence)
-        self._on_own()
+        is_awaited = self.publisher.delivered(written.by, sequence)
+        self.on_own()
         return is_awaited
 
     def _on_deletion(self, message: Message) -> None:
@@ -259,7 +255,7 @@ class Receiver:
             self._loaded.heard(message)
         elif self._nodes is not None and batch.heard:
             heard = batch.unchanged(self.revisions.expected)
-            self._nodes.heard(heard, own=self._publisher.is_own(batch.by))
+            self._nodes.heard(heard, own=self.publisher.is_own(batch.by))
 
     def _on_other(self, message: Message, kind: str) -> None:
         self._delivered(decode_written(message.data), message.sequence)
@@ -279,7 +275,7 @@ class Receiver:
         if is_deletion(message.headers) or message.key in {BEGUN, COMPLETE}:
             return
         ages = decode_ages(message.data)
-        if self._nodes is None or self._publisher.is_own(ages.by):
+        if self._nodes is None or self.publisher.is_own(ages.by):
             return
         now = self._uptime()
         self._nodes.heard_before(

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from nats import errors
 from nats.aio.msg import Msg
 
-from registry.store.nats.connection.api import JetStreamApi, Refused
-from registry.store.nats.connection.bucket import stream_of
-from registry.store.nats.connection.link import Link, NoConnection
+from registry.store.nats.bucket import JetStreamApi, Refused, stream_of
+from registry.store.nats.link import Link, NoConnection
 
 NANOSECONDS = 1_000_000_000
 HEARTBEAT_SECONDS = 1
@@ -106,7 +105,7 @@ class Delivery:
     async def until_caught_up(self) -> None:
         """Return once all messages that there were at first are delivered. Raises NoConnection."""
         while not self.caught_up.is_set():
-            self._require_working()
+            self.require_working()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self.caught_up.wait()
@@ -118,15 +117,17 @@ class Delivery:
         """
         passed, end = self._passed, self._loop.time() + MAX_DELAY_SECONDS
         while self._passed < sequence:
-            self._require_working()
+            self.require_working()
             if self._passed > passed:
                 passed, end = self._passed, self._loop.time() + MAX_DELAY_SECONDS
             if self._loop.time() > end:
                 raise NoConnection(f"the consumer has not come to message {sequence}")
             await asyncio.sleep(POLL_SECONDS)
 
-    def _require_working(self) -> None:
-        self.check()
+    def require_working(self) -> None:
+        """Raise NoConnection if the connection or the consumer fails; see `broken`."""
+        if self._loop.time() - self._last_sign > MAX_SILENCE_SECONDS:
+            self._break("the consumer has gone silent")
         if self._link.lost.is_set():
             raise NoConnection(self._link.reason)
         if self.broken.is_set():
@@ -141,11 +142,6 @@ class Delivery:
                 )
         with suppress(errors.Error):
             await self._unsubscribe()
-
-    def check(self) -> None:
-        """Break if the server has been silent for too long."""
-        if self._loop.time() - self._last_sign > MAX_SILENCE_SECONDS:
-            self._break("the consumer has gone silent")
 
     def _break(self, reason: str) -> None:
         if not self.broken.is_set():

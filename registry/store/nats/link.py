@@ -1,22 +1,27 @@
-"""A connection to one of the servers, for as long as it works."""
+"""A connection to one of the servers, for as long as it works; names are looked up in threads."""
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from random import SystemRandom
-from typing import Any
+from threading import Thread
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from nats import errors
 from nats.aio.client import Client, RawCredentials
 
 from clients.tls import client_context
-from registry.store.nats.connection.names import LookUp, Names, look_up
 from registry.store.options import NatsLogin
 
+LookUp: TypeAlias = Callable[[str], list[str]]
+
+
+T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 # Of several addresses, the next one is tried after so long (RFC 8305).
 STAGGER_SECONDS = 0.25
@@ -28,9 +33,64 @@ LOGIN_REFUSED_TEXTS = (
     "certificate verify failed",
     "CERTIFICATE_REQUIRED",
 )
-
 DENIED = "permissions violation"
 TLS_HINT = "with `nats.tls`, a server needs `handshake_first: auto` in its `tls` section"
+
+
+def look_up(host: str) -> list[str]:
+    """Return the addresses of a host, the preferred ones first. Raises OSError."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a part of it is empty or too long
+        raise OSError(f"{host} is no name of a host") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Names:
+    """Looks up names, each in one thread of its own at a time.
+
+    Where a DNS server is silent, a lookup takes up to minutes. Whoever asks again meanwhile waits
+    for the same one, so there are never more threads than names.
+    """
+
+    def __init__(self, *, look_up: LookUp = look_up) -> None:
+        self._look_up = look_up
+        self._running: dict[str, asyncio.Future[list[str]]] = {}
+
+    async def addresses(self, host: str) -> list[str]:
+        """Return the addresses of a host. Raises OSError."""
+        lookup = self._running.get(host)
+        if lookup is None or lookup.done():
+            lookup = run_in_thread(partial(self._look_up, host))
+            # Nobody may wait for it any more when it fails.
+            lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._running[host] = lookup
+        return await asyncio.shield(lookup)
+
+
+def run_in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """Return the future result of a call, which is made in a thread of its own.
+
+    Neither the event loop nor the process waits for the thread when it ends, as they do for those
+    of an executor.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(outcome: Callable[[], None]) -> None:
+        if not future.done():  # it may be cancelled
+            outcome()
+
+    def run() -> None:
+        try:
+            outcome = partial(future.set_result, call())
+        except Exception as error:
+            outcome = partial(future.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, outcome)
+
+    Thread(target=run, name="call", daemon=True).start()
+    return future
 
 
 class NoConnection(Exception):

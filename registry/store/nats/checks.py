@@ -16,10 +16,8 @@ from nats import errors
 
 from clients.tls import client_context
 from registry.errors import StoreOpenError
-from registry.store.nats.connection.bucket import WANTED_REPLICAS, BucketState, stream_of
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import Connector, Link, NoConnection
-from registry.store.nats.connection.threads import run_in_thread
+from registry.store.nats.bucket import WANTED_REPLICAS, BucketAddress, BucketState, stream_of
+from registry.store.nats.link import Connector, Link, NoConnection, run_in_thread
 from registry.store.options import NatsOptions
 
 T = TypeVar("T")

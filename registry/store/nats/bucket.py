@@ -1,14 +1,28 @@
-"""The bucket: made if there is none, and looked at."""
+"""The bucket: where it is, how it is made and looked at, by the API of JetStream."""
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from nats import errors
 
 from registry.errors import StoreOpenError
-from registry.store.nats.connection.api import JetStreamApi, Refused
-from registry.store.nats.connection.bucket_address import BucketAddress
-from registry.store.nats.connection.link import NoConnection
+from registry.store.nats.link import Link, NoConnection
 from registry.store.options import NatsOptions
 
+REQUEST_SECONDS = 5.0
+# Error codes: there is no leader now, the server that was asked is not the leader, or JetStream is
+# not enabled there, or not yet.
+TEMPORARILY_UNAVAILABLE = {10008, 10009, 10076}
+
+
+SCHEME = "nats://"
+DEFAULT_PORT = 4222
+# A bucket's name is part of the name of a stream and of subjects.
+_BUCKET = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:(?P<port>[0-9]{1,5}))?")
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
 WANTED_REPLICAS = 3
@@ -18,6 +32,73 @@ NOT_CLUSTERED = 10074
 # Fewer servers than replicas are there. Those that start at the same time may come soon.
 NO_SUITABLE_PEERS = 10005
 CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention", "storage")
+
+
+class Refused(Exception):
+    """JetStream refuses a request; `code` is its number of the error."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code
+
+
+class JetStreamApi:
+    """The API, over one connection."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def ask(self, subject: str, request: object = None) -> dict[str, Any]:
+        """Return the answer to a request, which is sent as JSON. Raises Refused, NoConnection."""
+        payload = b"" if request is None else msgspec.json.encode(request)
+        try:
+            reply = await self._link.client.request(
+                f"$JS.API.{subject}", payload, timeout=REQUEST_SECONDS
+            )
+        except errors.NoRespondersError as error:
+            raise NoConnection("JetStream is not enabled there, or has no leader now") from error
+        except (TimeoutError, errors.TimeoutError) as error:
+            raise NoConnection(f"JetStream did not answer {subject}") from error
+        except (OSError, errors.Error) as error:
+            raise NoConnection(str(error) or type(error).__name__) from error
+        answer: dict[str, Any] = msgspec.json.decode(reply.data)
+        if "error" in answer:
+            error_ = answer["error"]
+            code, text = error_.get("err_code", 0), error_.get("description", "no reason given")
+            raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Refused(code, text)
+        return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketAddress:
+    """A bucket: its servers as URLs, its name, and how it is reached and made."""
+
+    servers: tuple[str, ...]
+    bucket: str
+    options: NatsOptions
+
+    @classmethod
+    def from_url(cls, url: str, options: NatsOptions) -> Self | None:
+        """Return the place that `nats://HOST[:PORT][,HOST...]/BUCKET` names; None if it does not.
+
+        A user in the URL is refused: URLs are logged.
+        """
+        hosts, _, bucket = url.removeprefix(SCHEME).partition("/")
+        servers = [_SERVER.fullmatch(host) for host in hosts.split(",")]
+        if not url.startswith(SCHEME) or _BUCKET.fullmatch(bucket) is None:
+            return None
+        found = [
+            f"{SCHEME}{server['host']}:{server['port'] or DEFAULT_PORT}"
+            for server in servers
+            if server is not None
+        ]
+        if len(found) < len(servers):
+            return None
+        return cls(servers=tuple(found), bucket=bucket, options=options)
+
+    def __str__(self) -> str:
+        hosts = ",".join(server.removeprefix(SCHEME) for server in self.servers)
+        return f"{SCHEME}{hosts}/{self.bucket}"
 
 
 class BucketState(NamedTuple):

@@ -22,6 +22,7 @@ import msgspec
 
 from clients.message import HostnameInvalid, normalise_hostname
 from registry.errors import StoreVersionError
+from registry.store.nats.delivery import Message
 from registry.store.protocol import Heard, Row
 
 NODE, HEARD, AGES = "node", "heard", "ages"
@@ -211,3 +212,55 @@ def node_value(row: Row, *, by: str, uptime: float) -> bytes:
             node=msgspec.Raw(row.document),
         )
     )
+
+
+class LoadedNodes:
+    """The nodes so far, and the latest uptime of all messages.
+
+    `sequence_of` returns the last sequence of a host's node so far.
+    """
+
+    def __init__(self, sequence_of: Callable[[str], int]) -> None:
+        self._sequence_of = sequence_of
+        self.uptime = 0.0
+        self._rows: dict[str, Row] = {}
+        self._heard: dict[str, float] = {}
+
+    def stored(self, row: Row, uptime: float) -> None:
+        """Keep a node, last heard of at an uptime."""
+        self._rows[row.hostname] = row
+        self._heard[row.hostname] = uptime
+
+    def deleted(self, hostname: str) -> None:
+        """Forget a host."""
+        self._rows.pop(hostname, None)
+        self._heard.pop(hostname, None)
+
+    def heard(self, message: Message) -> None:
+        """Take over what was heard of nodes that are known."""
+        kind = message.key.partition(".")[0]
+        if is_deletion(message.headers) or message.key in {BEGUN, COMPLETE}:
+            return
+        if kind == HEARD:
+            batch = decode_heard(message.data)
+            for hostname, last_update, address in batch.unchanged(self._sequence_of):
+                self._note(hostname, batch.uptime, last_update, address)
+        elif kind == AGES:
+            for hostname, uptime, last_update, address in decode_ages(message.data).ages:
+                # A small message that came before this one may be newer than these ages.
+                if uptime > self._heard.get(hostname, uptime):
+                    self._note(hostname, uptime, last_update, address)
+
+    def _note(self, hostname: str, uptime: float, last_update: int, address: str) -> None:
+        row = self._rows.get(hostname)
+        if row is not None:
+            self._rows[hostname] = row._replace(last_update=last_update, address=address)
+            self._heard[hostname] = uptime
+
+    def rows(self) -> list[Row]:
+        """Return all nodes, sorted, with their ages."""
+        now = self.uptime
+        return [
+            row._replace(age=max(0.0, now - self._heard[hostname]))
+            for hostname, row in sorted(self._rows.items())
+        ]

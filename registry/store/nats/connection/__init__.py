@@ -1,1 +1,0 @@
-"""Talking to NATS servers: connections, the API of JetStream, ordered delivery."""
