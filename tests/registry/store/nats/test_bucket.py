@@ -1,19 +1,20 @@
-"""Buckets that were made with other settings than a registry makes them."""
+"""Buckets: their URLs, the answers of JetStream, and settings that would lose nodes."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
+from nats.aio.msg import Msg
 
 from registry.errors import StoreOpenError
-from registry.store.nats.bucket import JetStreamApi
-from registry.store.nats.link import connected
-from registry.store.options import NatsLogin
+from registry.store.backend import backend_of
+from registry.store.nats.bucket import JetStreamApi, Refused
+from registry.store.nats.link import NoConnection, connected
+from registry.store.options import NatsLogin, NatsOptions
 from tests.support.registry.nats.buckets import open_bucket
 from tests.support.registry.nats.servers import NatsCluster
-
-pytestmark = pytest.mark.real
 
 
 async def make(servers: NatsCluster, bucket: str, settings: Mapping[str, Any]) -> None:
@@ -30,6 +31,7 @@ async def make(servers: NatsCluster, bucket: str, settings: Mapping[str, Any]) -
         await JetStreamApi(link).ask(f"STREAM.CREATE.KV_{bucket}", {**config, **settings})
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -54,3 +56,53 @@ async def test_a_bucket_that_would_lose_nodes_is_refused(
     with pytest.raises(StoreOpenError, match=re.escape(reason)):
         async with open_bucket(server.url(bucket), server.options()):
             pass
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(10008, NoConnection), (10009, NoConnection), (10076, NoConnection), (10059, Refused)],
+)
+async def test_what_passes_is_no_refusal(
+    code: int, error: type[Exception], server: NatsCluster
+) -> None:
+    async def answer(message: Msg) -> None:
+        await message.respond(
+            msgspec.json.encode({"error": {"err_code": code, "description": "not now"}})
+        )
+
+    async with connected([f"nats://{server.servers[0].address}"], NatsLogin()) as link:
+        await link.client.subscribe("$JS.API.TEST", cb=answer)
+
+        with pytest.raises(error, match="not now"):
+            await JetStreamApi(link).ask("TEST")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://n1/rollcall", "nats://n1:4222/rollcall"),
+        ("nats://n1:5000,n2/b", "nats://n1:5000,n2:4222/b"),
+        ("nats://[::1]:4222,127.0.0.1/b_-1", "nats://[::1]:4222,127.0.0.1:4222/b_-1"),
+    ],
+)
+def test_a_url_names_servers_and_a_bucket(url: str, shown: str) -> None:
+    assert str(backend_of(url, NatsOptions())) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://n1",
+        "nats://n1/",
+        "nats:///b",
+        "nats://n1,/b",
+        "nats://n1/a.b",
+        "nats://n1/a/b",
+        "nats://user:password@n1/b",
+        "nats://n1:port/b",
+    ],
+)
+def test_what_names_no_bucket_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="nats://HOST:PORT,HOST:PORT/BUCKET"):
+        backend_of(url, NatsOptions())

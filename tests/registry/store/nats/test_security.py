@@ -1,9 +1,9 @@
-"""Logins at the servers, TLS, and the least permissions that a registry needs."""
+"""Logins and permissions: what the servers accept, and what a registry needs."""
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,16 +19,16 @@ from registry.store.nats.bucket import JetStreamApi
 from registry.store.nats.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
-from tests.support.daemons import FreePort
+from tests.support.daemons import Daemons, FreePort
+from tests.support.registry.nats.accounts import Operator, credentials
 from tests.support.registry.nats.buckets import backend_at, once_unused, open_bucket, restored
-from tests.support.registry.nats.permissions import LEAST, PERMISSIONS
+from tests.support.registry.nats.permissions import LEAST, PERMISSIONS, SYSTEM
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.conformance import CHECKS, Check
 from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
 from tests.support.registry.stores.sqlite_store import Batches, hostnames_of, ignore, row
 from tests.support.waiting import async_until
 
-pytestmark = pytest.mark.real
 SOON_SECONDS = 60.0
 PASSWORD = "password-of-registries"
 LOGIN = NatsLogin(user="rollcall", password=PASSWORD)
@@ -85,6 +85,7 @@ async def refusal(servers: NatsCluster, login: NatsLogin) -> str:
     return str(raised.value)
 
 
+@pytest.mark.real
 async def test_a_user_with_a_password(tmp_path: Path, free_port: FreePort) -> None:
     with NatsCluster(folder=tmp_path, free_port=free_port, settings=USERS) as servers:
         assert await can_be_used(servers, LOGIN)
@@ -94,6 +95,7 @@ async def test_a_user_with_a_password(tmp_path: Path, free_port: FreePort) -> No
             assert "wrong-password" not in text
 
 
+@pytest.mark.real
 async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     public = nkeys.from_seed(bytearray(seed)).public_key.decode()
@@ -104,6 +106,7 @@ async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
         assert "Authorization" in await refusal(servers, NatsLogin(nkey=other.decode()))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("lax", [False, True])
 async def test_tls_with_a_certificate_of_the_registry(
     tmp_path: Path, free_port: FreePort, *, lax: bool
@@ -123,6 +126,7 @@ async def test_tls_with_a_certificate_of_the_registry(
         assert "certificate verify failed" in await refusal(servers, NatsLogin(tls=stranger))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("lax", [False, True])
 async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system(
     tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch, *, lax: bool
@@ -136,6 +140,7 @@ async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system
         assert await can_be_used(servers, NatsLogin())
 
 
+@pytest.mark.real
 async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> None:
     """Whoever is between pretends that the server wants no TLS."""
     port, received = free_port(), bytearray()
@@ -154,6 +159,7 @@ async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> Non
     assert PASSWORD.encode() not in received
 
 
+@pytest.mark.real
 async def test_a_server_that_does_not_begin_with_tls_is_refused(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -174,6 +180,7 @@ def least(tmp_path: Path, free_port: FreePort) -> NatsCluster:
     return NatsCluster(folder=tmp_path, free_port=free_port, settings=USERS)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("check", [CHECKS[1], CHECKS[-2], *SHARED_CHECKS], ids=lambda c: c.__name__)
 async def test_the_least_permissions_are_enough(check: Check, least: NatsCluster) -> None:
     with least as servers:
@@ -182,6 +189,7 @@ async def test_the_least_permissions_are_enough(check: Check, least: NatsCluster
         await check(lambda clock: backend.open(clock=clock, observe=Batches().observe))
 
 
+@pytest.mark.real
 async def test_the_least_permissions_are_enough_for_each_command(
     tmp_path: Path, least: NatsCluster
 ) -> None:
@@ -203,6 +211,7 @@ def use_each_command(bucket: NatsBackend, backup: Path) -> None:
     assert bucket.check() == 1
 
 
+@pytest.mark.real
 async def test_without_any_of_these_permissions_something_fails(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -261,6 +270,7 @@ ELSEWHERE = (
 )
 
 
+@pytest.mark.real
 async def test_with_these_permissions_nobody_purges_or_looks_elsewhere(
     least: NatsCluster,
 ) -> None:
@@ -276,6 +286,7 @@ async def is_denied(link: Link, subject: str) -> bool:
     return f'publish to "{subject.lower()}"' in link.denied.lower()
 
 
+@pytest.mark.real
 async def test_no_message_removes_those_of_other_keys(least: NatsCluster) -> None:
     with least as servers:
         assert await can_be_used(servers, LOGIN)
@@ -286,6 +297,7 @@ async def test_no_message_removes_those_of_other_keys(least: NatsCluster) -> Non
             assert hostnames_of(rows) == ["a"]
 
 
+@pytest.mark.real
 async def test_a_consumer_delivers_to_subjects_of_its_account_alone(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -306,6 +318,7 @@ async def test_a_consumer_delivers_to_subjects_of_its_account_alone(
             assert far.pending_msgs == 0
 
 
+@pytest.mark.real
 async def test_a_registry_that_may_not_write_says_so_at_the_start(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -320,6 +333,7 @@ async def test_a_registry_that_may_not_write_says_so_at_the_start(
     assert "permissions violation for publish" in text.lower()
 
 
+@pytest.mark.real
 def test_secrets_are_not_shown() -> None:
     options = NatsOptions(login=NatsLogin(user="u", password=PASSWORD, credentials="c" * 20))
 
@@ -327,6 +341,7 @@ def test_secrets_are_not_shown() -> None:
     assert "c" * 20 not in repr(options)
 
 
+@pytest.mark.real
 async def test_a_copy_by_a_login_that_may_not_write_says_so(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -335,3 +350,95 @@ async def test_a_copy_by_a_login_that_may_not_write_says_so(
         bucket = backend_at(servers.url(), replace(servers.options(), login=LOGIN))
         with pytest.raises(StoreOpenError, match=r"(?i)permissions violation"):
             await asyncio.to_thread(bucket.fill, [row("a")])
+
+
+@pytest.fixture
+def operator() -> Operator:
+    return Operator()
+
+
+@pytest.fixture
+def server(tmp_path: Path, free_port: FreePort, operator: Operator) -> Iterator[NatsCluster]:
+    settings = operator.settings()
+    with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=settings) as servers:
+        yield servers
+
+
+@pytest.fixture
+def registry_credentials(operator: Operator) -> str:
+    return credentials(operator.account, LEAST)
+
+
+@pytest.fixture
+def options(operator: Operator, registry_credentials: str) -> NatsOptions:
+    return NatsOptions(
+        login=NatsLogin(credentials=registry_credentials),
+        system=NatsLogin(credentials=credentials(operator.system, SYSTEM)),
+    )
+
+
+async def start_refusal(server: NatsCluster, options: NatsOptions) -> str:
+    """Return why a start is refused."""
+    with pytest.raises(StoreOpenError) as raised:
+        async with open_bucket(server.url(), options):
+            pass
+    return str(raised.value)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("check", [CHECKS[1], CHECKS[-2], *SHARED_CHECKS], ids=lambda c: c.__name__)
+async def test_credentials_with_the_least_permissions_are_enough(
+    check: Check, server: NatsCluster, options: NatsOptions
+) -> None:
+    backend = backend_at(server.url(), options)
+
+    await check(lambda clock: backend.open(clock=clock, observe=Batches().observe))
+
+
+@pytest.mark.real
+def test_a_registry_reads_both_files_and_keeps_its_nodes(
+    server: NatsCluster,
+    operator: Operator,
+    registry_credentials: str,
+    tmp_path: Path,
+    daemons: Daemons,
+) -> None:
+    own, system = tmp_path / "registry.creds", tmp_path / "system.creds"
+    own.write_text(registry_credentials)
+    system.write_text(credentials(operator.system, SYSTEM))
+    nats = {"credentials": str(own), "system": {"credentials": str(system)}}
+    registry = daemons.registry(store=server.url(), nats=nats)
+    assert registry.ask("POST", "/nodes/one", json={"labels": [], "kv": {}}).ok
+
+    registry.restart()
+
+    assert [node["hostname"] for node in registry.ask("GET", "/nodes").json()] == ["one"]
+    assert "SEED" not in registry.log()
+
+
+@pytest.mark.real
+async def test_credentials_that_a_server_does_not_accept_are_refused_with_the_reason(
+    server: NatsCluster, operator: Operator, options: NatsOptions
+) -> None:
+    stranger = credentials(Operator().account, LEAST)
+    expired = credentials(operator.account, LEAST, seconds=-60)
+    for wrong in (stranger, expired):
+        text = await start_refusal(server, replace(options, login=NatsLogin(credentials=wrong)))
+        assert "Authorization Violation" in text
+    text = await start_refusal(
+        server, replace(options, login=NatsLogin(credentials="no credentials"))
+    )
+    assert "the nkey or the credentials cannot be used" in text
+    text = await start_refusal(server, replace(options, system=NatsLogin(credentials=stranger)))
+    assert "the system account cannot be reached" in text
+
+
+@pytest.mark.real
+async def test_a_server_that_syncs_too_seldom_is_seen_by_the_system_account(
+    tmp_path: Path, free_port: FreePort, operator: Operator, options: NatsOptions
+) -> None:
+    settings = operator.settings()
+    with NatsCluster(
+        folder=tmp_path / "lossy", free_port=free_port, sync="2m", settings=settings
+    ) as servers:
+        assert "loses acknowledged changes" in await start_refusal(servers, options)

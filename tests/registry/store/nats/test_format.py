@@ -1,4 +1,4 @@
-"""Registries of two versions on one bucket: what a later one may write, and what is refused."""
+"""What a bucket holds is read by each release that knows its format, and by no other."""
 
 import asyncio
 import json
@@ -8,20 +8,30 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from clients.message import HostnameInvalid, normalise_hostname
 from registry.errors import StoreOpenError, StoreUnavailable
-from registry.store.nats.format import EXPECTED
+from registry.store.nats.format import (
+    EXPECTED,
+    decode_node,
+    hostname_of,
+    node_key,
+    node_value,
+    row_of,
+)
 from registry.store.nats.link import connected
 from registry.store.options import NatsLogin
-from registry.store.protocol import NodeStore
+from registry.store.protocol import NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.conformance import shared
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
-pytestmark = pytest.mark.real
 LATER = b'{"by":"later-1","uptime":1.0,"format":2,"of":{"later":["versions"]}}'
 VERSIONS = Path(__file__).with_name("versions")
 STORED = {
@@ -31,6 +41,9 @@ STORED = {
     "address": "192.0.2.1",
     "node": {"labels": ["a"], "kv": {}},
 }
+# What a key of a bucket, and a subject without wildcards, may be.
+KEY = re.compile(r"[-/_=.a-zA-Z0-9]+")
+DOCUMENT = b'{"labels":["a"],"kv":{"k":"v"}}'
 
 
 @pytest.fixture
@@ -71,6 +84,7 @@ async def write_messages(url: str, messages: list[Kept]) -> None:
             )
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("file", sorted(VERSIONS.glob("*.jsonl")), ids=lambda file: file.stem)
 async def test_what_each_version_wrote_is_read(file: Path, server: NatsCluster) -> None:
     """Each file has the messages of a bucket, as that version left it after some changes.
@@ -110,6 +124,7 @@ async def made(server: NatsCluster, url: str) -> None:
         await store.put(row("b"), ignore)
 
 
+@pytest.mark.real
 async def test_fields_and_keys_of_a_later_version_are_ignored(
     server: NatsCluster, url: str
 ) -> None:
@@ -130,6 +145,7 @@ async def test_fields_and_keys_of_a_later_version_are_ignored(
         await store.put(row("a"), ignore)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("value", [LATER, b'{"format":"ii"}', b"no JSON at all"])
 async def test_a_bucket_in_another_format_is_used_by_nothing(
     value: bytes, server: NatsCluster, tmp_path: Path
@@ -158,6 +174,7 @@ async def test_a_bucket_in_another_format_is_used_by_nothing(
             await asyncio.to_thread(command)
 
 
+@pytest.mark.real
 async def test_a_registry_that_runs_writes_nothing_to_another_format(
     server: NatsCluster, url: str
 ) -> None:
@@ -175,3 +192,72 @@ async def test_a_registry_that_runs_writes_nothing_to_another_format(
         await store.put(row("d"), ignore)
     async with open_bucket(url, server.options()) as (_, rows):
         assert [one.hostname for one in rows] == ["b", "d"]
+
+
+def normal(text: str) -> str | None:
+    try:
+        return normalise_hostname(text)
+    except HostnameInvalid:
+        return None
+
+
+HOSTNAMES = (
+    st.from_regex(r"[A-Za-z0-9._-]{1,253}\.?", fullmatch=True)
+    .map(normal)
+    .filter(lambda name: name is not None)
+)
+
+
+@given(HOSTNAMES)
+def test_every_hostname_is_a_key_and_comes_back(hostname: str) -> None:
+    key = node_key(hostname)
+
+    assert KEY.fullmatch(key)
+    assert not key.endswith(".")
+    assert all(key.split("."))  # no token of the subject is empty
+    assert hostname_of(key) == hostname
+
+
+@given(
+    HOSTNAMES,
+    st.lists(st.text()),
+    st.dictionaries(st.text(), st.text()),
+    st.integers(0, 2**40),
+    st.text(),
+)
+def test_every_node_comes_back_byte_by_byte(
+    hostname: str, labels: list[str], kv: dict[str, str], last_update: int, address: str
+) -> None:
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    row = Row(
+        hostname, b'{"labels":%b,"kv":%b}' % (encode(labels), encode(kv)), last_update, address
+    )
+
+    assert row_of(hostname, decode_node(node_value(row, by="run-1", uptime=1.5))) == row
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"labels":[],"kv":{},"more":1}',
+        b'{"kv":{},"labels":[]}',
+        b'{"labels":[ ],"kv": {}}',
+        b'{"labels":[1],"kv":{}}',
+        b'{"labels":[]}',
+        b"[]",
+        b'"text"',
+    ],
+)
+def test_what_no_registry_writes_is_refused(document: bytes) -> None:
+    value = node_value(Row("a", document, 0, "x"), by="", uptime=0.0)
+
+    with pytest.raises(msgspec.ValidationError):
+        row_of("a", decode_node(value))
+
+
+@pytest.mark.parametrize("hostname", ["A", "a.", "", "a b"])
+def test_a_key_that_is_no_hostname_is_refused(hostname: str) -> None:
+    value = node_value(Row(hostname, DOCUMENT, 0, "x"), by="", uptime=0.0)
+
+    with pytest.raises(msgspec.ValidationError):
+        row_of(hostname, decode_node(value))
