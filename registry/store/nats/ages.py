@@ -9,7 +9,7 @@ if a registry is killed while it writes, the previous snapshot is used.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from secrets import randbelow
 from socket import gethostname
@@ -32,7 +32,7 @@ from registry.store.nats.format import (
     encode,
     is_deletion,
 )
-from registry.store.nats.publisher import Publisher, Write, WriteMark
+from registry.store.nats.publisher import Publisher, Write
 from registry.store.protocol import DoneCallback, Heard, HeardBefore, SharedNodes
 
 # Registries that run together begin at different times, so that one of them writes all ages.
@@ -222,17 +222,49 @@ class Reports:
 
         for batch in batches:
             mark = self._publisher.next_mark()
-            value = encode(self._heard(mark, batch, seen))
-            key, outcome = self._rings.next_key(), self._outcome(finish)
-            self._publisher.submit(Write(key, value, outcome, number=mark.number))
+            heard_nodes = HeardNodes(
+                by=mark.by,
+                uptime=mark.uptime,
+                heard=batch,
+                seen=seen,
+                name=self._name,
+                denied=self.denied,
+                expected=self.expected,
+            )
+            key, outcome = self._rings.next_key(), _Outcome(self._publisher, finish)
+            self._publisher.submit(Write(key, encode(heard_nodes), outcome, number=mark.number))
 
-    async def write(self, key: str, value: bytes, mark: WriteMark) -> None:
-        """Write a value, and wait until it is delivered. Raises StoreUnavailable."""
-        finishing = Finishing(_ignore)
-        self._publisher.submit(
-            Write(key, value, self._outcome(finishing.finish), number=mark.number)
-        )
+    async def write(
+        self,
+        key: str,
+        kind: Callable[..., Written] = Written,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expected: int | None = None,
+        **fields: object,
+    ) -> str:
+        """Write a value with these fields, and wait until it is delivered; return its writer.
+
+        With `expected`, only if that is the last sequence of the key, else raises _Changed. Raises
+        StoreUnavailable.
+        """
+        mark, finishing = self._publisher.next_mark(), Finishing(_ignore)
+        value = encode(kind(by=mark.by, uptime=mark.uptime, **fields))
+        outcome = _Outcome(self._publisher, finishing.finish)
+        write = Write(key, value, outcome, number=mark.number, headers=headers)
+        write.expected = expected
+        self._publisher.submit(write)
         await finishing.future
+        return mark.by
+
+    async def remove(self, key: str, sequence: int | None = None) -> None:
+        """Remove a key, and wait until that is delivered. Raises StoreUnavailable.
+
+        With its last sequence, it is left alone if it has another one.
+        """
+        with suppress(_Changed):
+            headers = deletion_headers(REMOVED_AFTER_SECONDS)
+            await self.write(key, headers=headers, expected=sequence)
 
     def report_soon(self) -> None:
         """Write at the next tick, even if nothing has changed."""
@@ -263,17 +295,15 @@ class Reports:
         """Write all ages, and remove what is unneeded; if it fails, a later tick does it again."""
         with suppress(StoreUnavailable, TooManyConflicts):
             replaced = self._rings.complete_sequence
-            name = await self._mark(BEGUN)
+            name = await self.write(BEGUN)
             number, last = 0, ""
             while ages := self._next_ages(nodes, last):
                 for batch in in_batches(ages, self._publisher.max_value):
-                    mark = self._publisher.next_mark()
-                    value = encode(Ages(by=mark.by, uptime=mark.uptime, ages=batch))
-                    await self.write(chunk_key(name, number), value, mark)
+                    await self.write(chunk_key(name, number), Ages, ages=batch)
                     number += 1
                 last = ages[-1].hostname
             try:
-                await self._mark(COMPLETE, replaced)
+                await self.write(COMPLETE, expected=replaced)
             except _Changed as other:  # its ages are complete; these may be removed meanwhile
                 self._rings.complete_sequence = other.actual
                 return
@@ -287,47 +317,6 @@ class Reports:
             ages += [age_at(one, uptime) for one in some]
             last = some[-1].hostname
         return ages
-
-    async def _mark(self, key: str, replaced: int | None = None) -> str:
-        """Write a mark, only over this sequence if one is given; return the name of the write."""
-        mark = self._publisher.next_mark()
-        finishing = Finishing(_ignore)
-        value = encode(Written(by=mark.by, uptime=mark.uptime))
-        write = Write(key, value, self._outcome(finishing.finish), number=mark.number)
-        write.expected = replaced
-        self._publisher.submit(write)
-        await finishing.future
-        return mark.by
-
-    async def remove(self, key: str, sequence: int | None = None) -> None:
-        """Remove a key, and wait until that is delivered. Raises StoreUnavailable.
-
-        With its last sequence, it is left alone if it has another one.
-        """
-        mark = self._publisher.next_mark()
-        finishing = Finishing(_ignore)
-        value = encode(Written(by=mark.by, uptime=mark.uptime))
-        headers = deletion_headers(REMOVED_AFTER_SECONDS)
-        outcome = self._outcome(finishing.finish)
-        write = Write(key, value, outcome, number=mark.number, headers=headers)
-        write.expected = sequence
-        self._publisher.submit(write)
-        with suppress(_Changed):
-            await finishing.future
-
-    def _heard(self, mark: WriteMark, heard: list[Heard], seen: int) -> HeardNodes:
-        return HeardNodes(
-            by=mark.by,
-            uptime=mark.uptime,
-            heard=heard,
-            seen=seen,
-            name=self._name,
-            denied=self.denied,
-            expected=self.expected,
-        )
-
-    def _outcome(self, finish: DoneCallback) -> _Outcome:
-        return _Outcome(self._publisher, finish)
 
 
 def _ignore(_error: Exception | None) -> None:

@@ -64,7 +64,7 @@ class Applier:
         self.on_own = on_own
         self.members = Members(own=self.publisher.run, uptime=self._uptime)
         self._loaded: LoadedNodes | None = LoadedNodes(self.revisions.expected)
-        self._nodes: SharedNodes | None = None
+        self.nodes: SharedNodes | None = None
         self._is_waiting = False
         self._waiting: list[Message] = []
         self._seen = 0.0  # the latest uptime that was delivered
@@ -104,15 +104,10 @@ class Applier:
 
     def follow(self, nodes: SharedNodes | None) -> None:
         """Pass the messages received so far and all later ones on to `nodes`, if there are any."""
-        self._nodes, self._is_waiting = nodes, False
+        self.nodes, self._is_waiting = nodes, False
         waiting, self._waiting = self._waiting, []
         for message in waiting:
             self.receive(message)
-
-    @property
-    def nodes(self) -> SharedNodes | None:
-        """The nodes in memory, once they are followed."""
-        return self._nodes
 
     def restart_after_loss(self, last: int, *, is_certain: bool) -> None:
         """Restart with another bucket, or one that has lost its end. Nodes in memory stay.
@@ -132,9 +127,10 @@ class Applier:
         self.current = ""
         self.format = Format()
 
-    def forget_current(self) -> None:
-        """Record that the bucket does not say any more that it is current."""
-        self.current = ""
+    @property
+    def continues(self) -> bool:
+        """Whether a registry has confirmed that this bucket is current."""
+        return bool(self.current) and self.current == self.created
 
     def delivered_all(self) -> None:
         """Record that the whole bucket was delivered."""
@@ -195,8 +191,8 @@ class Applier:
         self.revisions.record(hostname, message.sequence, stored=False)
         if self._loaded is not None:
             self._loaded.deleted(hostname)
-        elif self._nodes is not None and not self._is_old(message, deletion.uptime):
-            self._nodes.deleted(hostname, expired=deletion.expired)
+        elif self.nodes is not None and not self._is_old(message, deletion.uptime):
+            self.nodes.deleted(hostname, expired=deletion.expired)
 
     def _on_node(self, message: Message) -> None:
         if is_deletion(message.headers):
@@ -212,8 +208,8 @@ class Applier:
         self.revisions.record(hostname, sequence, stored=stored)
         if self._loaded is not None:
             self._loaded.stored(row, node.uptime)
-        elif self._nodes is not None and stored:
-            self._nodes.stored(row)
+        elif self.nodes is not None and stored:
+            self.nodes.stored(row)
 
     def _note_change(self, message: Message) -> None:
         expected = message.headers.get(EXPECTED, "")
@@ -222,9 +218,9 @@ class Applier:
 
     def _is_outdated(self, message: Message, row: Row, uptime: float) -> bool:
         """Return whether a bucket that was lost holds another node than the one in memory."""
-        if self._nodes is None or not self._is_old(message, uptime):
+        if self.nodes is None or not self._is_old(message, uptime):
             return False
-        known = self._nodes.row(row.hostname)
+        known = self.nodes.row(row.hostname)
         return known is not None and known.document != row.document
 
     def _is_old(self, message: Message, uptime: float) -> bool:
@@ -253,9 +249,9 @@ class Applier:
         )
         if self._loaded is not None:
             self._loaded.heard(message)
-        elif self._nodes is not None and batch.heard:
+        elif self.nodes is not None and batch.heard:
             heard = batch.unchanged(self.revisions.expected)
-            self._nodes.heard(heard, own=self.publisher.is_own(batch.by))
+            self.nodes.heard(heard, own=self.publisher.is_own(batch.by))
 
     def _on_other(self, message: Message, kind: str) -> None:
         self._delivered(decode_written(message.data), message.sequence)
@@ -275,10 +271,10 @@ class Applier:
         if is_deletion(message.headers) or message.key in {BEGUN, COMPLETE}:
             return
         ages = decode_ages(message.data)
-        if self._nodes is None or self.publisher.is_own(ages.by):
+        if self.nodes is None or self.publisher.is_own(ages.by):
             return
         now = self._uptime()
-        self._nodes.heard_before(
+        self.nodes.heard_before(
             [
                 HeardBefore(one.hostname, one.last_update, one.address, max(0.0, now - one.uptime))
                 for one in ages.ages

@@ -60,7 +60,7 @@ class Verification:
 
     def _is_suspicious(self, state: BucketState) -> bool:
         if self._applier.current and state.first > self._applier.current_sequence:
-            self._applier.forget_current()  # it was never deleted
+            self._applier.current = ""  # it was never deleted
             return True
         if state.first > self._last:  # nothing is left of all that there was
             return True

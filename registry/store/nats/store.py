@@ -10,7 +10,7 @@ from registry.store.commits import Finishing
 from registry.store.nats.ages import Reports, Rings
 from registry.store.nats.applier import Applier
 from registry.store.nats.bucket import BucketAddress
-from registry.store.nats.format import CURRENT, Current, encode
+from registry.store.nats.format import CURRENT, Current
 from registry.store.nats.members import Uptime
 from registry.store.nats.operations import NodeOperations, Operation
 from registry.store.nats.publisher import WRITE_SECONDS, Publisher
@@ -63,7 +63,7 @@ class NatsStore:
         """Read the bucket, which is made if there is none. Raises StoreOpenError."""
         self._working = asyncio.create_task(self._work.run())
         await self._work.ready()
-        return Loaded(self._applier.take_rows(), self._continues)
+        return Loaded(self._applier.take_rows(), self._applier.continues)
 
     def follow(self, nodes: SharedNodes | None) -> None:
         """Report the changes by other registries to `nodes`.
@@ -135,7 +135,7 @@ class NatsStore:
             problem=work.reason if age else "",
             risk=work.checks.risk,
             unchecked=work.checks.unchecked,
-            continues=self._continues,
+            continues=self._applier.continues,
         )
 
     @property
@@ -159,10 +159,7 @@ class NatsStore:
 
     async def confirm(self) -> None:
         """Keep in the bucket that it is current."""
-        mark = self._publisher.next_mark()
-        created = self._applier.created
-        value = encode(Current(by=mark.by, uptime=mark.uptime, created=created))
-        await self._reports.write(CURRENT, value, mark)
+        await self._reports.write(CURRENT, Current, created=self._applier.created)
 
     async def withdraw(self) -> None:
         """Keep in the bucket that it is not current, since it is put back from a backup."""
@@ -188,11 +185,6 @@ class NatsStore:
         await self._reports.close()
         await end([self._working])
         self._publisher.fail_all(StoreUnavailable("the registry is stopping"))
-
-    @property
-    def _continues(self) -> bool:
-        """Whether a registry has confirmed that this bucket is current."""
-        return bool(self._applier.current) and self._applier.current == self._applier.created
 
     def _refusal(self) -> Exception | None:
         """Return why an operation cannot be begun, or None if it can."""
