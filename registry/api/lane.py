@@ -68,7 +68,7 @@ class _Heartbeats:
         unchanged = nodes.heartbeats.accept_unchanged(report)
         if unchanged is not None:
             return LaneResponse(unchanged)
-        if not nodes.writes.is_up_to_date:
+        if not nodes.writes.is_current:
             return None
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)

@@ -103,7 +103,7 @@ class Heartbeats:
         if writes.unavailable_error is not None:
             writes.require_loaded()
         known = self._unchanged(report)
-        if known is None or not (writes.shared is None or writes.shared.is_up_to_date):
+        if known is None or not (writes.shared is None or writes.shared.is_current):
             return None
         return self._confirm(known)
 
@@ -117,7 +117,7 @@ class Heartbeats:
         Raises StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
-        if self._writes.is_up_to_date:
+        if self._writes.is_current:
             return None
         known = self._unchanged(report)
         if known is not None:
@@ -177,7 +177,7 @@ class Heartbeats:
         return result.response
 
     def accept(self, report: Report, heartbeat: Heartbeat) -> HeartbeatResult:
-        """Accept a heartbeat, and hand to the store what it changes; `is_up_to_date` must be true.
+        """Accept a heartbeat, and hand to the store what it changes; `is_current` must be true.
 
         If this raises an error, the heartbeat has changed nothing, unless it is StoreUnavailable,
         ChangesTooFast or CapacityReached: then a host that is known counts as heard. So it does if

@@ -193,7 +193,7 @@ class Nodes:
         Raises NodeNotFound, IdentityMismatch, NodeFresh, StoreUnavailable, NotLoaded.
         """
         self.writes.require_loaded()
-        if not self.writes.is_up_to_date:
+        if not self.writes.is_current:
             await self.writes.catch_up()
         if hostname in self.writes.pending:
             known = self.writes.pending[hostname]

@@ -65,9 +65,9 @@ class Writes:
         return isinstance(self.unavailable_error, StoreFull | StoreUnreachable | None)
 
     @property
-    def is_up_to_date(self) -> bool:
+    def is_current(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
-        return self.shared is None or self.shared.is_up_to_date
+        return self.shared is None or self.shared.is_current
 
     async def catch_up(self) -> None:
         """Wait until all changes are in memory that were durable before the call.

@@ -268,10 +268,10 @@ class SharedStore(NodeStore, Protocol):
         """
 
     @property
-    def is_up_to_date(self) -> bool:
+    def is_current(self) -> bool:
         """Whether all changes are in memory that were durable a second ago.
 
-        A registry that is not up to date must not answer from memory that a heartbeat changes
+        A registry that is not current must not answer from memory that a heartbeat changes
         nothing: it has to `catch_up`.
         """
 

@@ -109,7 +109,7 @@ class NatsStore:
         return finishing.future
 
     @property
-    def is_up_to_date(self) -> bool:
+    def is_current(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
         return self._work.is_caught_up and self._publisher.unconfirmed_seconds <= UP_TO_DATE_SECONDS
 

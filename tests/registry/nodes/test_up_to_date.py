@@ -38,21 +38,21 @@ async def test_an_unchanged_heartbeat_waits_for_a_store_that_is_not_up_to_date(
     async with in_process_registry(lane=lane) as registry:
         await registry.post("a", ["ours"], FIRST)
         assert not await catches_up(registry)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         assert await catches_up(registry)
 
         registry.store.failure = StoreUnreachable("the servers are away")
         assert (await registry.post("a", ["ours"], FIRST)).status == 503
         registry.store.failure = None
         assert await catches_up(registry)
-        registry.store.is_up_to_date = True
+        registry.store.is_current = True
         assert not await catches_up(registry)
 
 
 async def test_an_unchanged_heartbeat_that_waited_changes_nothing() -> None:
     async with in_process_registry() as registry:
         await registry.post("a", ["ours"], FIRST)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.clock.pass_seconds(30)
         answer = await registry.post("a", ["ours"], FIRST)
 
@@ -68,7 +68,7 @@ async def test_a_heartbeat_that_waited_is_refused_if_another_host_took_over_mean
 ) -> None:
     async with in_process_registry(lane=lane) as registry:
         await registry.post("a", ["ours"], FIRST)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.missed = [of_another_registry("second")]
 
         assert (await registry.post("a", ["ours"], FIRST)).status == 409
@@ -81,7 +81,7 @@ async def test_a_heartbeat_that_waited_is_put_if_the_node_was_changed_meanwhile(
 ) -> None:
     async with in_process_registry(lane=lane) as registry:
         await registry.post("a", ["ours"], FIRST)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.missed = [of_another_registry("first")]
 
         assert (await registry.post("a", ["ours"], FIRST)).status == 200
@@ -116,7 +116,7 @@ async def test_nothing_is_rejected_for_good_by_what_may_be_out_of_date(
     async with in_process_registry(limits=limits, lane=lane) as registry:
         for instance in ("1", "2"):
             await registry.post("a", ["ours"], FIRST | {"agent.instance": instance})
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.failure = StoreUnreachable("the servers are away")
 
         for _ in range(3):
@@ -143,7 +143,7 @@ async def test_a_change_that_fails_in_the_store_is_not_counted() -> None:
 async def test_a_host_that_cannot_be_put_is_alive_all_the_same(label: str) -> None:
     async with in_process_registry() as registry:
         await registry.post("a", ["ours"], FIRST)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.failure = StoreUnreachable("the servers are away")
         registry.clock.pass_seconds(60)
         assert (await registry.post("a", [label], FIRST)).status == 503
@@ -170,7 +170,7 @@ async def test_a_heartbeat_that_changes_nothing_is_not_limited_either_way() -> N
     limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=2)
     async with in_process_registry(limits=limits) as registry:
         await registry.post("a", ["ours"], FIRST)
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         assert all([await catches_up(registry) for _ in range(5)])
 
 

@@ -180,7 +180,7 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
 
     async def prepare(_: int) -> None:
         assert await together(registry, "POST", {"large": [body]}) == [200]
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.missed = [Row("large", USUAL, 1_700_000_000, "192.0.2.7")]
 
     async def work(_: int) -> None:
@@ -195,7 +195,7 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
         assert measured.longest(work, prepare=prepare, goal=goal) < goal
         assert registry.store.rows["large"].document == body
     finally:
-        registry.store.is_up_to_date = True
+        registry.store.is_current = True
         measured.loop.run(forget(registry))
 
 

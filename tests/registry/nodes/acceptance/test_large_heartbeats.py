@@ -36,7 +36,7 @@ async def test_beyond_the_changes_in_bytes_a_different_large_heartbeat_is_429() 
 async def test_an_unchanged_large_heartbeat_that_waits_for_the_store_is_no_different_one() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         assert (await registry.post("web-1", ["first"], LARGE)).status == 200
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
 
         for number in range(1, 5):
             assert (await registry.post("web-1", ["first"], LARGE)).status == 200
@@ -55,7 +55,7 @@ async def test_an_unchanged_large_heartbeat_that_waits_for_the_store_is_no_diffe
 async def test_a_large_heartbeat_that_waits_for_the_store_is_refused_with_it() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         assert (await registry.post("web-1", ["first"], LARGE)).status == 200
-        registry.store.is_up_to_date = False
+        registry.store.is_current = False
         registry.store.failure = StoreUnreachable("the servers are away")
 
         registry.clock.pass_seconds(60)

@@ -43,7 +43,7 @@ class MemoryStore:
         self._closed = False
         self.kept: Sequence[Row] = ()
         self.age = 0.0
-        self.is_up_to_date = True
+        self.is_current = True
         self.catch_ups = 0
         self.missed: list[Row] = []
         self.problem = ""

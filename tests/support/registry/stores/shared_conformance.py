@@ -224,8 +224,8 @@ async def each_store_is_up_to_date_while_it_works(place: Place) -> None:
     """Check it of one that writes, and of one to which nothing happens."""
     async with peers(place) as (one, other):
         await one.put(node("a"))
-        await eventually(lambda: one.store.is_up_to_date)
-        await eventually(lambda: other.store.is_up_to_date)
+        await eventually(lambda: one.store.is_current)
+        await eventually(lambda: other.store.is_current)
 
 
 async def one_that_catches_up_has_what_was_acknowledged_before(place: Place) -> None:
