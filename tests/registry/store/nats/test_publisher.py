@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -74,106 +75,101 @@ class Reported:
         raise AssertionError
 
 
-@in_virtual_time
-async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> None:
-    uptime = Uptime(AgeClock(time.monotonic))
-    publisher = Publisher("b", uptime, now=asyncio.get_running_loop().time)
+@asynccontextmanager
+async def sending(
+    now: Callable[[], float] | None = None,
+) -> AsyncIterator[tuple[Publisher, SilentClient]]:
+    """Yield a publisher, and the connection over which it sends."""
+    now = now or asyncio.get_running_loop().time
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)), now=now)
     link, client = Link(), SilentClient()
     link.client = client
-    sending = asyncio.create_task(publisher.send_over(link))
-    sent: list[float] = []
-    marks = [publisher.next_mark() for _ in range(2)]
-    for mark in marks:
-        await asyncio.sleep(1)
-        sent.append(asyncio.get_running_loop().time())
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
-    await asyncio.sleep(RESEND_SECONDS + 1)
-    publisher.check()
-    await asyncio.sleep(1)
-    assert len(client.sent) == 2 * len(marks)
-    now = asyncio.get_running_loop().time()
-    assert publisher.unconfirmed_seconds == now
+    task = asyncio.create_task(publisher.send_over(link))
+    try:
+        yield publisher, client
+    finally:
+        task.cancel()
 
-    publisher.delivered("other-1", 1)
-    assert publisher.unconfirmed_seconds == now
-    publisher.delivered(marks[1].by, 2)
-    assert publisher.unconfirmed_seconds == now - sent[1]
-    publisher.delivered(marks[0].by, 3)
-    assert publisher.unconfirmed_seconds == now - sent[1]
-    sending.cancel()
+
+def report(publisher: Publisher) -> str:
+    """Submit a report; return its writer."""
+    mark = publisher.next_mark()
+    publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
+    return mark.by
+
+
+@in_virtual_time
+async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> None:
+    loop = asyncio.get_running_loop()
+    async with sending() as (publisher, client):
+        sent: list[tuple[float, str]] = []
+        for _ in range(2):
+            await asyncio.sleep(1)
+            sent.append((loop.time(), report(publisher)))
+        await asyncio.sleep(RESEND_SECONDS + 1)
+        publisher.check()
+        await asyncio.sleep(1)
+        assert len(client.sent) == 2 * len(sent)
+        now = loop.time()
+        assert publisher.unconfirmed_seconds == now
+
+        publisher.delivered("other-1", 1)
+        assert publisher.unconfirmed_seconds == now
+        for sequence, (_, by) in enumerate(reversed(sent), 2):
+            publisher.delivered(by, sequence)
+            assert publisher.unconfirmed_seconds == now - sent[1][0]
 
 
 @in_virtual_time
 async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_written() -> None:
     suspended, loop = [0.0], asyncio.get_running_loop()
-    uptime = Uptime(AgeClock(time.monotonic))
-    publisher = Publisher("b", uptime, now=lambda: loop.time() + suspended[0])
-    link = Link()
-    link.client = SilentClient()
-    sending = asyncio.create_task(publisher.send_over(link))
-    marks = [publisher.next_mark() for _ in range(3)]
+    async with sending(lambda: loop.time() + suspended[0]) as (publisher, _):
 
-    async def send(number: int) -> None:
-        mark = marks[number].number
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark))
-        await asyncio.sleep(0.5)
+        async def send() -> str:
+            by = report(publisher)
+            await asyncio.sleep(0.5)
+            return by
 
-    await send(0)
-    publisher.delivered(marks[0].by, 1)
-    assert publisher.unconfirmed_seconds == 0.5
-    await send(1)
-    suspended[0] = 3600.0
-    assert publisher.unconfirmed_seconds == 3601.0
-    publisher.delivered(marks[1].by, 2)  # it was sent before
-    assert publisher.unconfirmed_seconds == 3600.5
-    await send(2)
-    publisher.delivered(marks[2].by, 3)
-    assert publisher.unconfirmed_seconds == 0.5
-    sending.cancel()
+        publisher.delivered(await send(), 1)
+        assert publisher.unconfirmed_seconds == 0.5
+        second = await send()
+        suspended[0] = 3600.0
+        assert publisher.unconfirmed_seconds == 3601.0
+        publisher.delivered(second, 2)  # it was sent before
+        assert publisher.unconfirmed_seconds == 3600.5
+        publisher.delivered(await send(), 3)
+        assert publisher.unconfirmed_seconds == 0.5
 
 
 @in_virtual_time
 @pytest.mark.parametrize("latency", [4.0, 6.0])
 async def test_writes_that_are_delivered_late_are_no_silence(latency: float) -> None:
     loop = asyncio.get_running_loop()
-    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)), now=loop.time)
-    link = Link()
-    link.client = SilentClient()
-    sending = asyncio.create_task(publisher.send_over(link))
-    silent, unconfirmed = [], []
-    for sequence in range(1, SECONDS):
-        mark = publisher.next_mark()
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
-        loop.call_later(latency, publisher.delivered, mark.by, sequence)
-        await asyncio.sleep(1)
-        if sequence > latency:
-            silent.append(publisher.silent_seconds)
-            unconfirmed.append(publisher.unconfirmed_seconds)
+    async with sending() as (publisher, _):
+        silent, unconfirmed = [], []
+        for sequence in range(1, SECONDS):
+            loop.call_later(latency, publisher.delivered, report(publisher), sequence)
+            await asyncio.sleep(1)
+            if sequence > latency:
+                silent.append(publisher.silent_seconds)
+                unconfirmed.append(publisher.unconfirmed_seconds)
 
-    assert max(silent) <= 1.0
-    assert min(unconfirmed) >= latency
-    await asyncio.sleep(2 * latency)
-    assert publisher.silent_seconds > latency
-    sending.cancel()
+        assert max(silent) <= 1.0
+        assert min(unconfirmed) >= latency
+        await asyncio.sleep(2 * latency)
+        assert publisher.silent_seconds > latency
 
 
 @in_virtual_time
 async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> None:
-    publisher = Publisher(
-        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
-    )
-    link = Link()
-    link.client = SilentClient()
-    sending = asyncio.create_task(publisher.send_over(link))
-    operation = Operation("a", node("a"), Outcomes(), None)
-    NodeOperations(publisher).submit(operation)
-    for sequence in range(SECONDS):
-        mark = publisher.next_mark()
-        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
-        await asyncio.sleep(1)
-        publisher.delivered(mark.by, sequence)
-        publisher.check()
-    sending.cancel()
+    async with sending() as (publisher, _):
+        operation = Operation("a", node("a"), Outcomes(), None)
+        NodeOperations(publisher).submit(operation)
+        for sequence in range(SECONDS):
+            by = report(publisher)
+            await asyncio.sleep(1)
+            publisher.delivered(by, sequence)
+            publisher.check()
 
     assert operation.future.done()
     with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
@@ -182,24 +178,18 @@ async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> Non
 
 @in_virtual_time
 async def test_a_change_whose_time_is_over_is_not_sent_over_what_came_meanwhile() -> None:
-    publisher = Publisher(
-        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
-    )
-    link, client = Link(), SilentClient()
-    link.client = client
-    sending = asyncio.create_task(publisher.send_over(link))
-    operations = NodeOperations(publisher)
-    operation = Operation("a", node("a"), Outcomes(), None)
-    operations.submit(operation)
-    await asyncio.sleep(1)
+    async with sending() as (publisher, client):
+        operations = NodeOperations(publisher)
+        operation = Operation("a", node("a"), Outcomes(), None)
+        operations.submit(operation)
+        await asyncio.sleep(1)
 
-    await asyncio.sleep(SECONDS)  # this registry was frozen, and another one changed the node
-    operations.revisions.position = 7
-    error = {"err_code": 10071, "description": "wrong last sequence: 7"}
-    data = msgspec.json.encode({"error": error})
-    await client.answer(Msg(client, subject=client.sent[0], data=data))
-    await asyncio.sleep(1)
-    sending.cancel()
+        await asyncio.sleep(SECONDS)  # this registry was frozen, and another one changed the node
+        operations.revisions.position = 7
+        error = {"err_code": 10071, "description": "wrong last sequence: 7"}
+        data = msgspec.json.encode({"error": error})
+        await client.answer(Msg(client, subject=client.sent[0], data=data))
+        await asyncio.sleep(1)
 
     assert len(client.sent) == 1
     with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
@@ -208,40 +198,33 @@ async def test_a_change_whose_time_is_over_is_not_sent_over_what_came_meanwhile(
 
 @in_virtual_time
 async def test_of_many_heartbeats_that_wait_for_a_confirmation_some_go_on_at_once() -> None:
-    publisher = Publisher(
-        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
-    )
-    link = Link()
-    link.client = SilentClient()
-    sending = asyncio.create_task(publisher.send_over(link))
     gone_on: list[int] = []
+    async with sending() as (publisher, _):
 
-    async def wait(number: int) -> None:
-        await publisher.confirmed()
-        gone_on.append(number)
+        async def wait(number: int) -> None:
+            await publisher.confirmed()
+            gone_on.append(number)
 
-    count = 2 * MAX_CONFIRMED_AT_ONCE + 1
-    waiting = [asyncio.create_task(wait(number)) for number in range(count)]
-    await asyncio.sleep(1)
-    mark = publisher.next_mark()
-    publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=mark.number))
-    await asyncio.sleep(1)
-    late = asyncio.create_task(wait(count))
-    await asyncio.sleep(1)
-    assert not gone_on
+        count = 2 * MAX_CONFIRMED_AT_ONCE + 1
+        waiting = [asyncio.create_task(wait(number)) for number in range(count)]
+        await asyncio.sleep(1)
+        by = report(publisher)
+        await asyncio.sleep(1)
+        late = asyncio.create_task(wait(count))
+        await asyncio.sleep(1)
+        assert not gone_on
 
-    publisher.delivered(mark.by, 1)
-    steps = [0]
-    while len(gone_on) < count:
-        await asyncio.sleep(0)
-        steps.append(len(gone_on))
+        publisher.delivered(by, 1)
+        steps = [0]
+        while len(gone_on) < count:
+            await asyncio.sleep(0)
+            steps.append(len(gone_on))
 
-    assert max(after - before for before, after in pairwise(steps)) == MAX_CONFIRMED_AT_ONCE
-    await asyncio.gather(*waiting)
-    await asyncio.sleep(1)
-    assert gone_on == list(range(count))  # and not the one that came after the write was sent
-    late.cancel()
-    sending.cancel()
+        assert max(after - before for before, after in pairwise(steps)) == MAX_CONFIRMED_AT_ONCE
+        await asyncio.gather(*waiting)
+        await asyncio.sleep(1)
+        assert gone_on == list(range(count))  # and not the one that came after the write was sent
+        late.cancel()
 
 
 def spend(seconds: float) -> None:
