@@ -29,6 +29,7 @@ from tests.support.registry.stores.shared_conformance import SHARED_CHECKS
 from tests.support.registry.stores.sqlite_store import Batches, hostnames_of, ignore, row
 from tests.support.waiting import async_until
 
+pytestmark = pytest.mark.real
 SOON_SECONDS = 60.0
 PASSWORD = "password-of-registries"
 LOGIN = NatsLogin(user="rollcall", password=PASSWORD)
@@ -37,8 +38,6 @@ authorization {{ users: [
   {{user: rollcall, password: {PASSWORD}, permissions: {PERMISSIONS}}}
 ] }}
 """
-
-
 ACCOUNTS = f"""
 accounts {{
   A {{ jetstream: enabled, users: [
@@ -59,6 +58,25 @@ CONSUMER_FOR_OTHERS = (
             "ack_policy": "none",
         },
     },
+)
+ELSEWHERE = (
+    "$JS.API.INFO",
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.STREAM.PURGE.KV_rollcall",
+    "$JS.API.STREAM.DELETE.KV_rollcall",
+    "$JS.API.STREAM.UPDATE.KV_rollcall",
+    "$JS.API.STREAM.SNAPSHOT.KV_rollcall",
+    "$JS.API.STREAM.RESTORE.KV_rollcall",
+    "$JS.API.STREAM.MSG.DELETE.KV_rollcall",
+    "$JS.API.STREAM.MSG.GET.KV_rollcall",
+    "$JS.API.DIRECT.GET.KV_rollcall",
+    "$JS.API.CONSUMER.NAMES.KV_rollcall",
+    "$JS.API.STREAM.INFO.KV_other",
+    "$JS.API.STREAM.CREATE.KV_other",
+    "$JS.API.CONSUMER.CREATE.KV_other.c.x",
+    "$JS.API.CONSUMER.DELETE.KV_other.c",
+    "$KV.other.node.a",
+    "$SYS.REQ.SERVER.PING.VARZ",
 )
 
 
@@ -85,7 +103,6 @@ async def refusal(servers: NatsCluster, login: NatsLogin) -> str:
     return str(raised.value)
 
 
-@pytest.mark.real
 async def test_a_user_with_a_password(tmp_path: Path, free_port: FreePort) -> None:
     with NatsCluster(folder=tmp_path, free_port=free_port, settings=USERS) as servers:
         assert await can_be_used(servers, LOGIN)
@@ -95,7 +112,6 @@ async def test_a_user_with_a_password(tmp_path: Path, free_port: FreePort) -> No
             assert "wrong-password" not in text
 
 
-@pytest.mark.real
 async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     public = nkeys.from_seed(bytearray(seed)).public_key.decode()
@@ -106,7 +122,6 @@ async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
         assert "Authorization" in await refusal(servers, NatsLogin(nkey=other.decode()))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("lax", [False, True])
 async def test_tls_with_a_certificate_of_the_registry(
     tmp_path: Path, free_port: FreePort, *, lax: bool
@@ -126,7 +141,6 @@ async def test_tls_with_a_certificate_of_the_registry(
         assert "certificate verify failed" in await refusal(servers, NatsLogin(tls=stranger))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("lax", [False, True])
 async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system(
     tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch, *, lax: bool
@@ -140,7 +154,6 @@ async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system
         assert await can_be_used(servers, NatsLogin())
 
 
-@pytest.mark.real
 async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> None:
     """Whoever is between pretends that the server wants no TLS."""
     port, received = free_port(), bytearray()
@@ -159,7 +172,6 @@ async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> Non
     assert PASSWORD.encode() not in received
 
 
-@pytest.mark.real
 async def test_a_server_that_does_not_begin_with_tls_is_refused(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -180,7 +192,6 @@ def least(tmp_path: Path, free_port: FreePort) -> NatsCluster:
     return NatsCluster(folder=tmp_path, free_port=free_port, settings=USERS)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("check", [CHECKS[1], CHECKS[-2], *SHARED_CHECKS], ids=lambda c: c.__name__)
 async def test_the_least_permissions_are_enough(check: Check, least: NatsCluster) -> None:
     with least as servers:
@@ -189,7 +200,6 @@ async def test_the_least_permissions_are_enough(check: Check, least: NatsCluster
         await check(lambda clock: backend.open(clock=clock, observe=Batches().observe))
 
 
-@pytest.mark.real
 async def test_the_least_permissions_are_enough_for_each_command(
     tmp_path: Path, least: NatsCluster
 ) -> None:
@@ -211,7 +221,6 @@ def use_each_command(bucket: NatsBackend, backup: Path) -> None:
     assert bucket.check() == 1
 
 
-@pytest.mark.real
 async def test_without_any_of_these_permissions_something_fails(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -249,28 +258,6 @@ async def fails(servers: NatsCluster, login: NatsLogin, backup: Path) -> bool:
     return False
 
 
-ELSEWHERE = (
-    "$JS.API.INFO",
-    "$JS.API.STREAM.NAMES",
-    "$JS.API.STREAM.PURGE.KV_rollcall",
-    "$JS.API.STREAM.DELETE.KV_rollcall",
-    "$JS.API.STREAM.UPDATE.KV_rollcall",
-    "$JS.API.STREAM.SNAPSHOT.KV_rollcall",
-    "$JS.API.STREAM.RESTORE.KV_rollcall",
-    "$JS.API.STREAM.MSG.DELETE.KV_rollcall",
-    "$JS.API.STREAM.MSG.GET.KV_rollcall",
-    "$JS.API.DIRECT.GET.KV_rollcall",
-    "$JS.API.CONSUMER.NAMES.KV_rollcall",
-    "$JS.API.STREAM.INFO.KV_other",
-    "$JS.API.STREAM.CREATE.KV_other",
-    "$JS.API.CONSUMER.CREATE.KV_other.c.x",
-    "$JS.API.CONSUMER.DELETE.KV_other.c",
-    "$KV.other.node.a",
-    "$SYS.REQ.SERVER.PING.VARZ",
-)
-
-
-@pytest.mark.real
 async def test_with_these_permissions_nobody_purges_or_looks_elsewhere(
     least: NatsCluster,
 ) -> None:
@@ -286,7 +273,6 @@ async def is_denied(link: Link, subject: str) -> bool:
     return f'publish to "{subject.lower()}"' in link.denied.lower()
 
 
-@pytest.mark.real
 async def test_no_message_removes_those_of_other_keys(least: NatsCluster) -> None:
     with least as servers:
         assert await can_be_used(servers, LOGIN)
@@ -297,7 +283,6 @@ async def test_no_message_removes_those_of_other_keys(least: NatsCluster) -> Non
             assert hostnames_of(rows) == ["a"]
 
 
-@pytest.mark.real
 async def test_a_consumer_delivers_to_subjects_of_its_account_alone(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -318,7 +303,6 @@ async def test_a_consumer_delivers_to_subjects_of_its_account_alone(
             assert far.pending_msgs == 0
 
 
-@pytest.mark.real
 async def test_a_registry_that_may_not_write_says_so_at_the_start(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -333,7 +317,6 @@ async def test_a_registry_that_may_not_write_says_so_at_the_start(
     assert "permissions violation for publish" in text.lower()
 
 
-@pytest.mark.real
 def test_secrets_are_not_shown() -> None:
     options = NatsOptions(login=NatsLogin(user="u", password=PASSWORD, credentials="c" * 20))
 
@@ -341,7 +324,6 @@ def test_secrets_are_not_shown() -> None:
     assert "c" * 20 not in repr(options)
 
 
-@pytest.mark.real
 async def test_a_copy_by_a_login_that_may_not_write_says_so(
     tmp_path: Path, free_port: FreePort
 ) -> None:
@@ -385,17 +367,6 @@ async def start_refusal(server: NatsCluster, options: NatsOptions) -> str:
     return str(raised.value)
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("check", [CHECKS[1], CHECKS[-2], *SHARED_CHECKS], ids=lambda c: c.__name__)
-async def test_credentials_with_the_least_permissions_are_enough(
-    check: Check, server: NatsCluster, options: NatsOptions
-) -> None:
-    backend = backend_at(server.url(), options)
-
-    await check(lambda clock: backend.open(clock=clock, observe=Batches().observe))
-
-
-@pytest.mark.real
 def test_a_registry_reads_both_files_and_keeps_its_nodes(
     server: NatsCluster,
     operator: Operator,
@@ -416,7 +387,6 @@ def test_a_registry_reads_both_files_and_keeps_its_nodes(
     assert "SEED" not in registry.log()
 
 
-@pytest.mark.real
 async def test_credentials_that_a_server_does_not_accept_are_refused_with_the_reason(
     server: NatsCluster, operator: Operator, options: NatsOptions
 ) -> None:
@@ -425,20 +395,5 @@ async def test_credentials_that_a_server_does_not_accept_are_refused_with_the_re
     for wrong in (stranger, expired):
         text = await start_refusal(server, replace(options, login=NatsLogin(credentials=wrong)))
         assert "Authorization Violation" in text
-    text = await start_refusal(
-        server, replace(options, login=NatsLogin(credentials="no credentials"))
-    )
-    assert "the nkey or the credentials cannot be used" in text
     text = await start_refusal(server, replace(options, system=NatsLogin(credentials=stranger)))
     assert "the system account cannot be reached" in text
-
-
-@pytest.mark.real
-async def test_a_server_that_syncs_too_seldom_is_seen_by_the_system_account(
-    tmp_path: Path, free_port: FreePort, operator: Operator, options: NatsOptions
-) -> None:
-    settings = operator.settings()
-    with NatsCluster(
-        folder=tmp_path / "lossy", free_port=free_port, sync="2m", settings=settings
-    ) as servers:
-        assert "loses acknowledged changes" in await start_refusal(servers, options)
