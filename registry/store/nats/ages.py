@@ -179,10 +179,10 @@ class _Outcome:
         self._publisher = publisher
         self._finish = finish
 
-    def delivered(self, _sequence: int) -> None:
+    def delivered(self, _write: Write, _sequence: int) -> None:
         self._finish(None)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, _write: Write, error: Exception) -> None:
         if isinstance(error, NodeTooLarge):  # not even one entry is taken
             error = StoreUnreachable(str(error))
         self._finish(error)

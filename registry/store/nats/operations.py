@@ -8,7 +8,14 @@ from itertools import count
 
 from registry.errors import TooManyConflicts
 from registry.store.commits import Finishing
-from registry.store.nats.format import Deletion, deletion_headers, encode, node_key, node_value
+from registry.store.nats.format import (
+    Deletion,
+    deletion_headers,
+    encode,
+    hostname_of,
+    node_key,
+    node_value,
+)
 from registry.store.nats.publisher import Publisher, Write, overtaken
 from registry.store.protocol import DoneCallback, Guard, Heard, Row
 
@@ -99,7 +106,7 @@ class NodeOperations:
         # By hostname: the operation that is being carried out, and what waits for it.
         self._active: dict[str, deque[Operation | Callable[[], None]]] = {}
         # Conflicts whose cause is not delivered yet, by its sequence.
-        self._unexplained: list[tuple[int, int, Operation, Write]] = []
+        self._unexplained: list[tuple[int, int, Write]] = []
         self._order = count()
         # For each call that waits: the hosts that other registries have changed since.
         self._changed: dict[int, set[str]] = {}
@@ -150,7 +157,7 @@ class NodeOperations:
     def resend_conflicting(self) -> None:
         """Send again what waits, after a conflict, for sequences of a bucket that was lost."""
         unexplained, self._unexplained = self._unexplained, []
-        for _, _, _, write in unexplained:
+        for _, _, write in unexplained:
             self.publisher.resend(write, 0)
 
     def changed(self, hostname: str, replaced: int | None) -> None:
@@ -165,8 +172,8 @@ class NodeOperations:
     def reached(self, position: int) -> None:
         """Go on with the conflicts that everything up to a sequence explains."""
         while self._unexplained and self._unexplained[0][0] <= position:
-            actual, _, operation, write = heapq.heappop(self._unexplained)
-            self._try_again(operation, write, actual)
+            actual, _, write = heapq.heappop(self._unexplained)
+            self._try_again(write, actual)
 
     def _begin(self, operation: Operation) -> None:
         hostname, row = operation.hostname, operation.row
@@ -181,35 +188,41 @@ class NodeOperations:
         else:  # the bucket has lost it, and it expires everywhere
             asyncio.get_running_loop().call_soon(self._finish, operation, None)
             return
-        outcome = _NodeOutcome(self, operation)
-        write = Write(node_key(hostname), value, outcome, number=mark.number, headers=headers)
+        write = Write(node_key(hostname), value, self, number=mark.number, headers=headers)
         write.expected = self.revisions.expected(hostname)
         operation.write = write
         self.publisher.submit(write)
 
-    def delivered(self, operation: Operation, sequence: int) -> None:
+    def delivered(self, write: Write, sequence: int) -> None:
         """Finish an operation that is in the bucket."""
+        operation = self._operation_of(write)
         stored = operation.row is not None
         self.revisions.record(operation.hostname, sequence, stored=stored)
         for hostnames in self._changed.values():  # the node is that of this registry again
             hostnames.discard(operation.hostname)
         self._finish(operation, None)
 
-    def failed(self, operation: Operation, error: Exception) -> None:
+    def failed(self, write: Write, error: Exception) -> None:
         """Finish an operation that failed."""
-        self._finish(operation, error)
+        self._finish(self._operation_of(write), error)
 
-    def conflicted(self, operation: Operation, write: Write, actual: int) -> None:
+    def conflicted(self, write: Write, actual: int) -> None:
         """Reconsider an operation once the change of its host is known."""
         if actual > self.revisions.position:
-            entry = actual, next(self._order), operation, write
-            heapq.heappush(self._unexplained, entry)
+            heapq.heappush(self._unexplained, (actual, next(self._order), write))
         else:
-            self._try_again(operation, write, actual)
+            self._try_again(write, actual)
 
-    def _try_again(self, operation: Operation, write: Write, actual: int) -> None:
+    def _operation_of(self, write: Write) -> Operation:
+        """Return the operation of a write that is unfinished: the first one on its host."""
+        operation = self._active[hostname_of(write.key)][0]
+        assert isinstance(operation, Operation)
+        return operation
+
+    def _try_again(self, write: Write, actual: int) -> None:
         if not self.publisher.is_held(write):  # its time was over
             return
+        operation = self._operation_of(write)
         if not actual:
             self.revisions.remove(operation.hostname)
         if operation.only_if_unchanged:
@@ -254,22 +267,3 @@ class NodeOperations:
         del self._active[operation.hostname]
         if not self._active:
             self._idle.set()
-
-
-class _NodeOutcome:
-    """What becomes of the write of an operation."""
-
-    __slots__ = ("_operation", "_operations")
-
-    def __init__(self, operations: NodeOperations, operation: Operation) -> None:
-        self._operations = operations
-        self._operation = operation
-
-    def delivered(self, sequence: int) -> None:
-        self._operations.delivered(self._operation, sequence)
-
-    def failed(self, error: Exception) -> None:
-        self._operations.failed(self._operation, error)
-
-    def conflicted(self, write: Write, actual: int) -> None:
-        self._operations.conflicted(self._operation, write, actual)

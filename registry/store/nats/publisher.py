@@ -63,10 +63,10 @@ class WriteMark(NamedTuple):
 class Outcome(Protocol):
     """What becomes of a write. Exactly one of `delivered` and `failed` is called, once."""
 
-    def delivered(self, sequence: int) -> None:
+    def delivered(self, write: "Write", sequence: int) -> None:
         """Record that the bucket has it, under this sequence."""
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, write: "Write", error: Exception) -> None:
         """Record that it has failed, or that its outcome is unknown."""
 
     def conflicted(self, write: "Write", actual: int) -> None:
@@ -281,7 +281,7 @@ class Publisher:
         self._confirmed_until = max(self._confirmed_until, write.first_sent)
         self.full = ""
         self._finished.set()
-        write.outcome.delivered(sequence)
+        write.outcome.delivered(write, sequence)
         self._confirm()
         return True
 
@@ -296,7 +296,7 @@ class Publisher:
             write = self._take(number)
             if write is not None:
                 self._finished.set()
-                write.outcome.delivered(sequence)
+                write.outcome.delivered(write, sequence)
 
     def forget_acknowledgements(self) -> None:
         """Forget all acknowledgements: they are of a bucket that was lost."""
@@ -409,7 +409,7 @@ class Publisher:
         """Give up a write, unless it is finished."""
         if self._take(write.number) is not None:
             self._finished.set()
-            write.outcome.failed(error)
+            write.outcome.failed(write, error)
 
     def _requeue(self, write: Write) -> None:
         """Send a write again, unless it is finished, or known to be in the bucket."""

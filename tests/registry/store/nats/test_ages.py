@@ -218,7 +218,7 @@ class Writing(Publisher):
     def _write(self, write: Write) -> None:
         bucket, self.left = self._bucket, self.left - 1
         if self.left < 0:
-            write.outcome.failed(StoreUnreachable("the registry is killed"))
+            write.outcome.failed(write, StoreUnreachable("the registry is killed"))
             return
         last = bucket.messages.get(write.key)
         actual = 0 if last is None else last.sequence
@@ -228,7 +228,7 @@ class Writing(Publisher):
         bucket.sequence += 1
         message = Message(bucket.sequence, write.key, write.value, write.headers, 0)
         bucket.messages[write.key] = message
-        write.outcome.delivered(bucket.sequence)
+        write.outcome.delivered(write, bucket.sequence)
 
 
 class Nodes(Followed):

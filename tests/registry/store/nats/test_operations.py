@@ -34,6 +34,11 @@ from tests.support.registry.stores.shared_conformance import numbered
 from tests.support.waiting import async_until
 
 
+def write_of(operation: Operation) -> Write:
+    assert operation.write is not None
+    return operation.write
+
+
 class Conflicting(Publisher):
     """Refuses each write, since its key has another last sequence, until it is sent again."""
 
@@ -50,7 +55,7 @@ class Conflicting(Publisher):
 
     def resend(self, write: Write, expected: int) -> None:
         self.resent.append(expected)
-        write.outcome.delivered(1)
+        write.outcome.delivered(write, 1)
 
 
 class AlwaysConflicting(Conflicting):
@@ -98,7 +103,7 @@ async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_
         operations.submit(operation)
     assert second.write is None
 
-    operations.delivered(first, 1)
+    operations.delivered(write_of(first), 1)
 
     assert second.future.exception() is refusal
     assert second.write is None
@@ -151,10 +156,10 @@ async def test_what_was_heard_while_others_changed_the_host_does_not_count_for_t
 
     for sequence, hostname in enumerate(("refused", "changed", "stored"), 1):
         waiting.change_elsewhere(sequence, hostname)
-    operations.failed(waiting.refused, refusal)
+    operations.failed(write_of(waiting.refused), refusal)
     assert waiting.refused.future.exception() is refusal
     assert waiting.counted == []
-    operations.delivered(waiting.stored, 4)  # over the change by the other one
+    operations.delivered(write_of(waiting.stored), 4)  # over the change by the other one
 
     assert waiting.counted == ["stored", "same"]
 

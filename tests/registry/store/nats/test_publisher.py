@@ -65,10 +65,10 @@ class SilentClient(Client):
 class Reported:
     """What becomes of a report."""
 
-    def delivered(self, _sequence: int) -> None:
+    def delivered(self, _write: Write, _sequence: int) -> None:
         pass
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, _write: Write, error: Exception) -> None:
         raise error
 
     def conflicted(self, _write: Write, _actual: int) -> None:
