@@ -15,7 +15,7 @@ import requests
 from dev.waiting import until
 from httpd.server.handshakes import REFUSAL_DESCRIPTORS
 from tests.support.daemons import Daemon, Daemons
-from tests.support.httpd.tls_listener import TlsListener, connect
+from tests.support.httpd.tls import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
 from tests.support.machine.memory_cgroup import memory_max
 from tests.support.run.release import some_of

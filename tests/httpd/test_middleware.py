@@ -4,9 +4,14 @@ from collections.abc import AsyncIterator
 from io import BytesIO
 
 import aiohttp
+import msgspec
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
+from config import VERSION
+from httpd.app import swagger_handler
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.server.limits import Timeouts
 from tests.support.httpd.sample_server import KEYS, READER, WRITER, sample_server
@@ -250,3 +255,17 @@ async def test_a_body_that_comes_after_its_key_was_lost_has_no_effect(
         headers = {**key(WRITER), "Expect": "100-continue"}
         async with session.post("/things", headers=headers, data=body()) as response:
             assert response.status == status
+
+
+async def test_the_document_has_the_versions_of_the_interface_and_of_the_build() -> None:
+    handler = swagger_handler('swagger: "2.0"\ninfo: {title: A daemon, version: "2.0"}\n')
+
+    answer = await handler(make_mocked_request("GET", "/swagger.json"))
+
+    assert isinstance(answer, web.Response)
+    assert isinstance(answer.body, bytes)
+    assert msgspec.json.decode(answer.body)["info"] == {
+        "title": "A daemon",
+        "version": "2.0",
+        "x-rollcall-version": VERSION,
+    }

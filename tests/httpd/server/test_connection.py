@@ -80,19 +80,6 @@ async def test_a_head_beyond_the_limits_is_refused_with_the_limit(
     assert "; send " in message(answer)
 
 
-@pytest.mark.parametrize("chunk", [b"zz\r\nabc", b"5\r\nabcdeXX"])
-async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
-    async with sample_server() as address:
-        answer = await exchange(
-            address,
-            b"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
-            + WRITER.encode()
-            + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
-            + chunk,
-        )
-    assert answer.split(b" ")[1] == b"400"
-
-
 async def test_nothing_follows_the_last_answer() -> None:
     async with sample_server() as address:
         last = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -144,17 +131,6 @@ async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_agai
             assert answer.startswith(b"HTTP/1.1 503")
 
 
-async def test_headers_may_come_in_pieces() -> None:
-    async with sample_server() as address:
-        reader, writer = await asyncio.open_connection(*address)
-        for piece in (b"GET /heal", b"thz HTTP/1.1\r\nHo", b"st: a\r\n\r\n"):
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(0)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        writer.close()
-
-
 @pytest.mark.slow
 async def test_headers_that_do_not_end_are_cut_off() -> None:
     async with sample_server(timeouts=Timeouts(header=0.1)) as address:
@@ -165,39 +141,6 @@ async def test_headers_that_do_not_end_are_cut_off() -> None:
 async def test_an_idle_connection_is_closed() -> None:
     async with sample_server(timeouts=Timeouts(idle=0.1)) as address:
         assert await exchange(address, b"") == b""
-
-
-@pytest.mark.slow
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
-    async with sample_server(timeouts=Timeouts(stall=0.1)) as address:
-        reader, writer = await asyncio.open_connection(*address, limit=1024)
-        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
-        await until_alone(address)
-        answer = await reader.read()
-        assert 0 < len(answer) < 50_000_002
-        writer.close()
-
-
-@pytest.mark.slow
-async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
-    async with sample_server(timeouts=Timeouts(stall=0.2)) as address:
-        reader, writer = await asyncio.open_connection(*address, limit=1 << 16)
-        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        taken = 0
-        while taken < 50_000_002:
-            taken += len(await reader.readexactly(min(2_000_000, 50_000_002 - taken)))
-            await asyncio.sleep(0.02)
-        assert b"Content-Length: 50000002" in head
-        writer.close()
-
-
-async def until_alone(address: tuple[str, int]) -> None:
-    """Wait until no connection is open but the one that asks."""
-    request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
-    request += "Connection: close\r\n\r\n"
-    while b"\nrollcall_http_connections 1.0\n" not in await exchange(address, request.encode()):
-        pass
 
 
 @pytest.mark.slow

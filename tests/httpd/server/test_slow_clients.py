@@ -11,8 +11,8 @@ from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.httpd.sample_server import WRITER, SampleApi, sample_server
-from tests.support.httpd.self_signed import certificate, client_context
 from tests.support.httpd.slow_client import SlowClient, slow_client
+from tests.support.httpd.tls import certificate, client_context
 
 Address = tuple[str, int]
 

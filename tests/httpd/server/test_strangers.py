@@ -12,7 +12,7 @@ from httpd.server.tls import ServerTls, TlsFiles
 from tests.support.httpd.lane_server import connected, lane_server, read_response
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.httpd.sample_server import WRITER, sample_server
-from tests.support.httpd.self_signed import certificate, client_context
+from tests.support.httpd.tls import certificate, client_context
 
 Address = tuple[str, int]
 Script = Callable[[FastForwardLoop, Address, ssl.SSLContext | None], Coroutine[None, None, None]]

@@ -1,4 +1,4 @@
-"""Event loops for tests about time."""
+"""Event loops for tests: about time, and about errors that nobody handles."""
 
 import asyncio
 
@@ -15,3 +15,12 @@ class FastForwardLoop(asyncio.SelectorEventLoop):
         """Advance the clock, and run what is due by then."""
         self._ahead += seconds
         await asyncio.sleep(0.01)
+
+
+def errors_told() -> list[str]:
+    """Return a list to which the event loop adds each error that nobody handles."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context["message"])
+    )
+    return told

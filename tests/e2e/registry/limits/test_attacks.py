@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.daemons import Daemon, Daemons
-from tests.support.httpd.tls_listener import TlsListener, connect
+from tests.support.httpd.tls import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, resident
 from tests.support.run.release import some_of
 

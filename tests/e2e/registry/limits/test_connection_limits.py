@@ -9,7 +9,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
-from tests.support.httpd.tls_listener import connect
+from tests.support.httpd.tls import connect
 
 IDLE = 10_000
 ROOM = IDLE + 50

@@ -26,7 +26,7 @@ from registry.store.nats.link import Link, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
-from tests.support.httpd.loop_errors import errors_told
+from tests.support.httpd.loops import errors_told
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.fake_servers import HttpServer
 

@@ -1,4 +1,4 @@
-"""TLS for the listener of a daemon, and clients that trust its certificate."""
+"""TLS for listeners, and clients that trust their certificates."""
 
 import socket
 import ssl
@@ -6,8 +6,28 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from tests.support.certificates import Authority
+import aiohttp
+
+from tests.support.certificates import Authority, self_signed
 from tests.support.daemons import Daemon
+
+
+def certificate(folder: Path, stem: str, name: str) -> tuple[Path, Path]:
+    """Write a self-signed certificate for a name and localhost, and its key."""
+    pair = self_signed(folder, name, "localhost", stem=stem)
+    return pair.certificate, pair.key
+
+
+def client_context(ca: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(ca))
+
+
+async def health(port: int, context: ssl.SSLContext) -> int:
+    """Return the status of GET /healthz over TLS."""
+    url = f"https://localhost:{port}/healthz"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as response:
+        return response.status
+
 
 HOST = "127.0.0.1"
 

@@ -1,17 +1,19 @@
-"""Which address a client has behind proxies: what X-Forwarded-For says, as far as it is trusted."""
+"""Who a client is: its address behind proxies, and the names in its certificate."""
 
 import ipaddress
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.settings import AgentConfiguration
 from config.agent import AgentSettings
 from config.load import ConfigError, load
-from httpd.clients import MAX_ENTRIES, TrustedProxies
+from httpd.clients import MAX_ENTRIES, TrustedProxies, certificate_names, names_in
 from registry.settings import RegistryConfiguration
 
 PROXIES = TrustedProxies(["10.0.0.0/28", "192.0.2.7", "2001:db8::/64"])
@@ -134,3 +136,38 @@ def test_both_daemons_warn_of_a_wide_network(tmp_path: Path, configuration: Any)
     )
     (warning,) = configuration(file).unsafe_settings()
     assert warning.startswith(f"{file}: trusted_proxies: whoever is in 10.0.0.0/8 can choose")
+
+
+def test_the_alternative_names_count_in_any_case() -> None:
+    certificate = {
+        "subject": ((("commonName", "other"),),),
+        "subjectAltName": (
+            ("DNS", "Web-1.Example.com"),
+            ("IP Address", "10.0.0.1"),
+            ("URI", "spiffe://x"),
+        ),
+    }
+
+    assert names_in(certificate) == {"web-1.example.com", "10.0.0.1"}
+
+
+def test_the_common_name_counts_only_where_there_is_no_alternative() -> None:
+    subject = ((("countryName", "DE"),), (("commonName", "web-1"),))
+
+    assert names_in({"subject": subject}) == {"web-1"}
+    assert names_in({"subject": subject, "subjectAltName": (("URI", "spiffe://x"),)}) == frozenset()
+
+
+@pytest.mark.slow
+def test_a_client_that_has_hung_up_speaks_for_nobody_where_clients_may_have_certificates() -> None:
+    request = make_mocked_request("DELETE", "/nodes/web-1", sslcontext=ssl.create_default_context())
+    request.protocol.transport = None
+
+    assert certificate_names(request) == frozenset()
+
+
+def test_without_tls_a_client_that_has_hung_up_is_what_its_key_says() -> None:
+    request = make_mocked_request("DELETE", "/nodes/web-1")
+    request.protocol.transport = None
+
+    assert certificate_names(request) is None

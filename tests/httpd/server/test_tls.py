@@ -1,16 +1,25 @@
+"""TLS of a listener: its files, their renewal, and what clients need."""
+
 import asyncio
+import datetime as dt
+import os
 import ssl
+import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
 
 from config.load import ConfigError
 from config.server import TlsSettings
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsError, TlsFiles, server_tls
+from tests.support.certificates import DAY, Authority, Pair
 from tests.support.httpd.sample_server import sample_server
-from tests.support.httpd.self_signed import certificate, client_context, health
+from tests.support.httpd.tls import certificate, client_context, health
+from tests.support.machine.terminal import terminal
 
 
 @pytest.mark.slow
@@ -129,3 +138,104 @@ def test_the_settings_name_their_file_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^registry\.yml: tls\.certificate: .*a\.crt cannot"):
         server_tls(settings, file=Path("registry.yml"), find=tmp_path.joinpath)
     assert server_tls(None, file=Path("registry.yml"), find=tmp_path.joinpath) is None
+
+
+def behind_a_passphrase(pair: Pair) -> None:
+    """Encrypt a key in its file."""
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    pair.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+
+
+@pytest.mark.slow
+def test_a_certificate_that_cannot_even_be_looked_at_ends_no_renewal(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("registry")
+    tls = ServerTls(TlsFiles(pair.certificate, pair.key))
+
+    pair.certificate.unlink()
+    pair.certificate.symlink_to("x" * 300)
+    for _ in range(2):
+        with pytest.raises(TlsError, match=r"registry\.crt cannot be read: File name too long"):
+            tls.renew()
+    authority.issue("registry")
+
+    assert tls.renew()
+    assert not tls.renew()
+
+
+@pytest.mark.real
+def test_nobody_at_a_terminal_is_asked_for_a_daemons_passphrase(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("registry")
+    behind_a_passphrase(pair)
+    settings = {
+        "keys": [{"name": "ops", "value": "0123456789abcdef", "allow": ["read"]}],
+        "tls": {"certificate": str(pair.certificate), "key": str(pair.key)},
+        "store": f"sqlite:///{tmp_path}/registry.db",
+    }
+    (tmp_path / "registry.yml").write_text(yaml.safe_dump(settings))
+    program = str(Path(sys.executable).with_name("rollcall-registry"))
+    check = [program, "--config", str(tmp_path / "registry.yml"), "--check"]
+
+    with terminal(check, folder=tmp_path, environment=os.environ) as opened:
+        told = opened.wait_for("registry.key", within=20)
+
+    assert "no certificate with its key" in told
+    assert "pass phrase" not in opened.text()
+
+
+INVALID = [
+    pytest.param(2 * DAY, r"registry\.crt expired at \d{4}-\d\d-\d\d .* UTC; replace it", id="old"),
+    pytest.param(-2 * DAY, r"registry\.crt is not valid before .* UTC; use one", id="early"),
+]
+
+
+@pytest.mark.parametrize(("age", "problem"), INVALID)
+async def test_a_renewed_certificate_that_is_not_valid_now_leaves_the_old_one_in_use(
+    tmp_path: Path, age: dt.timedelta, problem: str
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("localhost", stem="registry")
+    tls = ServerTls(TlsFiles(pair.certificate, pair.key))
+    expires = tls.expiries()
+    async with sample_server(tls=tls) as (_, port):
+        authority.issue("localhost", stem="registry", age=age)
+        for _ in range(2):
+            with pytest.raises(TlsError, match=problem):
+                tls.renew()
+
+        assert await health(port, client_context(authority.ca)) == 200
+        assert tls.expiries() == expires
+        authority.issue("localhost", stem="registry")
+        assert tls.renew()
+        assert await health(port, client_context(authority.ca)) == 200
+
+
+def test_a_client_ca_that_has_expired_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("registry")
+    valid = Authority(tmp_path / "valid").ca
+    tls = ServerTls(TlsFiles(pair.certificate, pair.key, valid))
+
+    valid.write_bytes(
+        Authority(tmp_path / "old", lifetime=dt.timedelta(minutes=30)).ca.read_bytes()
+    )
+
+    with pytest.raises(TlsError, match=r"ca\.crt expired at"):
+        tls.renew()
+
+
+def test_a_certificate_replaces_one_that_is_not_valid_either(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("registry", age=3 * DAY)
+    tls = ServerTls(TlsFiles(pair.certificate, pair.key))
+    before = tls.expiries()
+
+    authority.issue("registry", age=2 * DAY)
+
+    assert tls.renew()
+    assert tls.expiries() != before

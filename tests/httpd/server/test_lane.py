@@ -22,7 +22,7 @@ from tests.support.httpd.lane_server import (
     round_trip,
 )
 from tests.support.httpd.sample_server import READER, WRITER
-from tests.support.httpd.self_signed import certificate, client_context
+from tests.support.httpd.tls import certificate, client_context
 
 PLAIN = request("now")
 GET = PLAIN.replace(b"POST", b"GET")
