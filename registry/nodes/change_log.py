@@ -12,7 +12,7 @@ import msgspec
 from registry.nodes.changes import ChangeKind, NodeChange
 from registry.nodes.context import CHANGE_LOG_BYTES
 from registry.nodes.directory import labels_start
-from registry.store.protocol import StorePosition
+from registry.store.protocol import StorePosition, name_digest
 
 # What a change takes besides the nodes. So at least 10,000 changes of nodes below 3 KiB are kept,
 # and over 100,000 of nodes that become stale.
@@ -23,7 +23,7 @@ DROPPED_AT_ONCE = 100
 
 ID = re.compile(
     r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})"
-    r"(@(?P<order>[0-9a-f]{8,24})-(?P<sequence>[0-9]{1,18}))?"
+    r"(@(?P<order>[0-9a-f]{8,24})-(?P<sequence>[0-9]{1,18})(~(?P<stale>[0-9a-f]{1,32}))?)?"
     r"(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
 )
 
@@ -96,7 +96,8 @@ class ChangeLog:
     Nodes that the directory has anyway do not count. An id is a position as text, with the name of
     this run of the registry. If several registries share the store, it has the place in the store's
     order, too, by which a watch resumes on another registry. That order names the list of denied
-    hosts as well: a registry with another list has sent other nodes.
+    hosts as well: a registry with another list has sent other nodes. Each registry judges by itself
+    which nodes are stale, so the id has a digest of these: where others are stale, none resumes.
     """
 
     def __init__(
@@ -111,6 +112,9 @@ class ChangeLog:
         self._shared_from = math.inf  # the first number with a place in the store's order
         self._sequences: list[int] = []  # in the store's order, of each change
         self._dropped_sequence: int | None = None  # up to which changes are not kept
+        self._stale: set[str] = set()
+        self._stale_digest = self._dropped_stale_digest = 0
+        self._stale_digests: list[int] = []  # after each change
         self._changes: list[PastChange] = []
         self._bytes = 0
         self._dropped = 0
@@ -137,6 +141,7 @@ class ChangeLog:
             node.address,
         )
         self._note_sequence()
+        self._note_stale(recorded)
         self._changes.append(recorded)
         self._bytes += _size(recorded)
         if self._bytes > self._max_bytes:
@@ -164,6 +169,23 @@ class ChangeLog:
             self._dropped_sequence = None
             self._sequences[:] = [0] * len(self._sequences)
         self._sequences.append(position.sequence)
+
+    def _note_stale(self, change: PastChange) -> None:
+        is_known = change.hostname in self._stale
+        if change.kind == "stale" and not is_known:
+            self._stale.add(change.hostname)
+        elif change.kind in {"fresh", "gone"} and is_known:
+            self._stale.remove(change.hostname)
+        else:
+            self._stale_digests.append(self._stale_digest)
+            return
+        self._stale_digest ^= int.from_bytes(name_digest(change.hostname))
+        self._stale_digests.append(self._stale_digest)
+
+    def _stale_digest_at(self, number: int) -> int:
+        """Return the digest of the nodes that were stale after a change."""
+        index = number - self._dropped - 1
+        return self._stale_digests[index] if index >= 0 else self._dropped_stale_digest
 
     def after(self, number: int, limit: int) -> list[PastChange] | None:
         """Return the next changes after a number, at most `limit`; None if it is too old.
@@ -203,6 +225,9 @@ class ChangeLog:
             if address:
                 return None
             number = self._number_at(match["order"], int(match["sequence"] or 0))
+            stale = int(match["stale"] or "0", 16)
+            if number is not None and self._stale_digest_at(number) != stale:
+                return None
         if number is None or not self._dropped <= number <= self.last:
             return None
         return Position(number, match["listed"], again=match["again"] is not None)
@@ -215,7 +240,10 @@ class ChangeLog:
         if index >= len(self._sequences):
             return ""
         sequence = self._sequences[index] if index >= 0 else self._dropped_sequence
-        return f"@{self._order}{self._denied}-{sequence}" if sequence else ""
+        if not sequence:
+            return ""
+        digest = self._stale_digest_at(number)
+        return f"@{self._order}{self._denied}-{sequence}{f'~{digest:x}' if digest else ''}"
 
     def _number_at(self, order: str | None, sequence: int) -> int | None:
         """Return the last change up to a place in the store's order; None if it is not known.
@@ -240,9 +268,11 @@ class ChangeLog:
         self._bytes = 0
         if self._changes:
             self._dropped_sequence = self._sequences[-1] or self._dropped_sequence
+            self._dropped_stale_digest = self._stale_digest
             self._dropped += len(self._changes)
             self._changes.clear()
             self._sequences.clear()
+            self._stale_digests.clear()
 
     def _drop(self) -> None:
         """Drop changes until there is room for some more."""
@@ -252,7 +282,9 @@ class ChangeLog:
             count += 1
         if count and self._sequences[count - 1]:
             self._dropped_sequence = self._sequences[count - 1]
-        del self._changes[:count], self._sequences[:count]
+        if count:
+            self._dropped_stale_digest = self._stale_digests[count - 1]
+        del self._changes[:count], self._sequences[:count], self._stale_digests[:count]
         self._dropped += count
 
 

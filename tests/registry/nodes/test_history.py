@@ -123,6 +123,31 @@ def test_a_watch_resumes_on_another_registry_that_shares_the_store() -> None:
     assert ChangeLog().position_of(ids[7]) is None
 
 
+@pytest.mark.parametrize(
+    ("seen_here", "seen_there", "resumes"),
+    [
+        (["stale a"], ["stale a"], True),
+        (["stale a", "stale b"], ["stale b", "stale a"], True),
+        (["stale a", "fresh a"], [], True),
+        (["stale a", "deleted a"], ["deleted a"], True),
+        (["stale a"], [], False),
+        ([], ["stale a"], False),
+        (["stale a"], ["stale b"], False),
+        (["stale a", "fresh a"], ["stale a"], False),
+    ],
+)
+def test_a_watch_resumes_only_where_the_same_hosts_are_stale(
+    seen_here: list[str], seen_there: list[str], *, resumes: bool
+) -> None:
+    here, there = history_over(Shared(sequence=5)), history_over(Shared(sequence=5))
+    for history, seen in ((here, seen_here), (there, seen_there)):
+        for each in seen:
+            kind, hostname = each.split()
+            history.record(change(hostname, kind=ChangeKind(kind)))
+
+    assert (there.position_of(here.id_of(Position(here.last))) is not None) == resumes
+
+
 def test_a_watch_that_is_being_listed_goes_on_with_the_list_elsewhere() -> None:
     here, there = history_over(Shared(sequence=3)), history_over(Shared(sequence=3))
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import requests
 
 from dev.waiting import until
-from tests.support.daemons import Daemon
+from tests.support.daemons import Daemon, Daemons, FreePort
+from tests.support.registry.nats.servers import NatsCluster
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 180.0
@@ -46,6 +48,32 @@ def post(registry: Daemon, hostname: str) -> None:
 
 def shows(registry: Daemon, names: list[str]) -> bool:
     return [node["hostname"] for node in registry.ask("GET", "/nodes").json()] == names
+
+
+def test_a_watch_that_moves_learns_which_hosts_are_stale_there(
+    daemons: Daemons, tmp_path: Path, free_port: FreePort
+) -> None:
+    with NatsCluster(folder=tmp_path / "nats", free_port=free_port) as servers:
+        patient, strict = (
+            daemons.registry(
+                store=servers.url(),
+                nats=servers.settings(),
+                nodes={"stale_after_seconds": seconds, "warm_up_seconds": 0},
+            )
+            for seconds in (600, 2)
+        )
+        post(patient, "silent")
+        told = watch(patient, 3)
+        until(lambda: strict.ask("GET", "/nodes?stale=true").json(), "stale", within=SOON_SECONDS)
+        post(patient, "other")  # after the host has become stale at the other registry
+        (changed,) = watch(patient, 1, told[-1][0])
+        until(partial(shows, strict, ["other", "silent"]), "the change", within=SOON_SECONDS)
+
+        moved = watch(strict, 4, changed[0])
+
+        assert ("stale", '{"hostname":"silent"}') in [(kind, data) for _, kind, data in moved]
+        back = watch(patient, 4, moved[-1][0])
+        assert [kind for _, kind, _ in back] == ["reset", "node", "node", "listed"]
 
 
 def test_a_watch_goes_on_at_another_registry_without_a_gap(registries: list[Daemon]) -> None:
