@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agent.apps.admission.fields import is_path
-from agent.apps.containers.data import is_data_path
 from agent.apps.containers.spec import is_user_name
+from agent.apps.containers.volumes import is_data_path
 from agent.apps.defaults import AppDefaults
 from agent.engine.logins import ImageRegistryLogin, is_image_prefix
 from agent.registries import plain_registries, registry_checks, registry_groups

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.api.bounds import is_for, without_others
 from agent.apps.records import EventView, event_view
-from agent.apps.repository.feed import EventFeed
+from agent.apps.repository.events import EventFeed
 from agent.engine.errors import EngineError, TooManyStreams
 from agent.state.history import Event
 from httpd import bodies

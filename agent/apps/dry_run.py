@@ -15,7 +15,7 @@ from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.operations.replace import not_started_yet, requirement, starts
 from agent.apps.operations.restore import restored_app, while_there_is_room
 from agent.apps.records import AppView, PlanView, record, with_inspection
-from agent.apps.repository.outcomes import changed_names
+from agent.apps.repository.events import changed_names
 from agent.apps.requests import KINDS, Request, Restore, Stop
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner, Plan, Requester, cancelled

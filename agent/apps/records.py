@@ -1,12 +1,13 @@
 """The records of apps and of their events, as the API, heartbeats and dry runs show them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 import msgspec
 
 from agent.apps.containers.containers import UP_STATES
+from agent.apps.context import AgentContext
 from agent.apps.host import Host
 from agent.apps.labels import NOTE_LABEL
 from agent.apps.requests import KINDS
@@ -19,6 +20,7 @@ from agent.engine.models import (
 )
 from agent.journal import Actor
 from agent.model import App, AppSpec, rfc3339, spec_values
+from agent.reporting.heartbeat import HostedApp
 from agent.state.history import Event
 
 # With which a message begins that tells of nothing that is wrong: the page shows it as a note.
@@ -191,7 +193,7 @@ def record(
         labels=app.labels,
         state=_state(app, container, operation),
         desired=app.desired,
-        healthy=is_healthy(container),
+        healthy=_is_healthy(container),
         volumes=app.volumes,
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
@@ -207,7 +209,28 @@ def record(
     )
 
 
-def is_healthy(container: Container | None) -> bool | None:
+def hosted(
+    context: AgentContext, app: App, container: Container | None, serving: Collection[str]
+) -> HostedApp:
+    """Return an app as a heartbeat shows it; ``serving`` are the names of the apps that serve."""
+    # One that was restarted since it was unhealthy is so until a check has passed.
+    is_loop = context.health.crashes.message(app.name) is not None
+    is_unhealthy = is_loop or context.health.findings.why_unhealthy(app, container) is not None
+    running = container is not None and container.state == "running"
+    return HostedApp(
+        name=app.name,
+        http_port=app.http_port,
+        labels=app.labels,
+        running=running,
+        stopped=app.desired == "stopped" and not running,
+        healthy=False if is_unhealthy else _is_healthy(container),
+        crashing=is_loop,
+        failed=app.failed,
+        serving=app.name in serving,
+    )
+
+
+def _is_healthy(container: Container | None) -> bool | None:
     """Return what its check has found; None if there is no check, or it has found nothing yet."""
     return HEALTHY.get(container.health) if container and container.health else None
 

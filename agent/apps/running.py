@@ -12,7 +12,7 @@ from agent.apps.counters import AppCounters
 from agent.apps.defaults import AppDefaults
 from agent.apps.health import AppHealth, Findings, HealthChecker
 from agent.apps.host import Host, make_host
-from agent.apps.images.collector import ImageCollector
+from agent.apps.images.unneeded import ImageCollector
 from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.ownership import Ownership
@@ -126,7 +126,10 @@ def make_context(
 @asynccontextmanager
 async def running(host: Host, *, drain_seconds: float) -> AsyncIterator[Apps]:
     """Run the background tasks of the apps while the context is open."""
-    context, collector = host.context, ImageCollector(host.context, host.images)
+    context, collector = (
+        host.context,
+        ImageCollector(host.context, host.images.pulled, host.images.unneeded),
+    )
     runner = OperationRunner(host, OPERATIONS)
     monitor, inspector, serving = HealthMonitor(context), Inspector(context), Serving(context)
     engine_events = EngineEvents(host)

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.api.streams import MAX_READERS
-from agent.apps.repository.feed import MAX_EVENTS
+from agent.apps.repository.events import MAX_EVENTS
 from agent.state.history import (
     MAX_EVENTS_OF_AN_APP,
     MAX_FORMER_APPS,

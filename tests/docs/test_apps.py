@@ -8,7 +8,7 @@ import pytest
 from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.apps.admission.fields import MAX_PATH_LENGTH
 from agent.apps.archives.names import MOST_LINKS
-from agent.apps.containers.data import MAX_VOLUMES
+from agent.apps.containers.volumes import MAX_VOLUMES
 from agent.state.history import MOST_REVISIONS
 from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from agent.apps.admission.ports import Ports
-from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.own_calls import (
     PAUSE,
@@ -21,7 +20,7 @@ from agent.apps.containers.own_calls import (
     OwnCalls,
 )
 from agent.apps.containers.passwords import Passwords
-from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requirement
+from agent.apps.containers.readiness import STABLE_STATES, Readiness, Requirement, wrong_cpu
 from agent.apps.containers.spec import (
     build_container_spec,
     check_image,

@@ -7,10 +7,10 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from enum import Enum, auto
 
-from agent.apps.containers.cpu import wrong_cpu
 from agent.apps.context import AgentContext
 from agent.apps.errors import AppNotRunning, StartFailed
 from agent.apps.health import CheckFailure, Finding
+from agent.engine.engine import Engine
 from agent.engine.errors import EngineError
 from agent.engine.models import InspectedContainer
 from agent.model import App, HealthCheck
@@ -22,6 +22,8 @@ SLOW_POLL_SECONDS = 0.5
 EXIT_WAIT_SECONDS = 3.0
 START_SECONDS = 1.0
 STABLE_STATES = frozenset({"running", "paused"})
+# The programs of these also run on a host with the other CPU.
+RUN_THERE = frozenset({("386", "amd64"), ("arm", "arm64")})
 
 
 class Requirement(Enum):
@@ -176,3 +178,19 @@ def _image_failure(container: InspectedContainer) -> CheckFailure | None:
     if last is None or last.failure is None:
         return CheckFailure(reason)
     return CheckFailure(f"{reason} ({last.failure})", cannot_run=last.cannot_run)
+
+
+async def wrong_cpu(engine: Engine, image_id: str) -> str | None:
+    """Return that an image was built for another CPU, and what helps; None if it was not.
+
+    A host may run such programs all the same, by emulation. So this explains a failure, and causes
+    none.
+    """
+    with suppress(EngineError):
+        image, host = await engine.image(image_id), (await engine.info()).architecture
+        built_for = image.architecture if image is not None else ""
+        if built_for and host and built_for != host and (built_for, host) not in RUN_THERE:
+            return (
+                f"its image is built for the CPU {built_for}; use one for {host}, this host's CPU"
+            )
+    return None

@@ -1,17 +1,17 @@
-"""The configuration and labels of containers, and what the agent reads from those of images."""
+"""The configuration, labels and ports of containers, and what is read from labels of images."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.apps.admission.fields import excerpt
-from agent.apps.containers.data import mounted_volumes
-from agent.apps.containers.targets import find_targets
+from agent.apps.containers.volumes import mounted_volumes
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.apps.labels import NOTE_LABEL, container_labels, encode_label
 from agent.engine.models import ContainerSpec, EngineInfo, Image
 from agent.model import App
+from config.address import MAX_PORT
 
 USER_LABEL = "rollcall.user"
 
@@ -21,6 +21,9 @@ USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 MAX_IMAGE_CONFIG_BYTES = 65_536
 # Each list of the engine has all exposed ports; 131,070 of them take it ten seconds.
 MAX_EXPOSED_PORTS = 1024
+SSH_PORT_LABEL = "rollcall.ssh_port"
+HTTP_PORT_LABEL = "rollcall.http_port"
+MOST_NAMED = 8
 
 
 def is_user_name(text: str) -> bool:
@@ -129,3 +132,61 @@ def unknown_user(image: Image) -> str:
 def stop_seconds(app: App, defaults: AppDefaults) -> int:
     """Return the seconds that an app has to end before it is killed."""
     return defaults.stop_seconds if app.stop_seconds is None else app.stop_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """The ports in a container.
+
+    Attributes:
+        ssh: The port on which the app serves SSH.
+        http: The port on which the app serves HTTP.
+        note: What an operator should know of the choice, empty if it was clear.
+
+    """
+
+    ssh: int
+    http: int
+    note: str = ""
+
+
+def find_targets(app: App, image: Image, defaults: AppDefaults) -> Targets:
+    """Return the ports that the app names, else the image's labels, else what it exposes.
+
+    A label that is invalid counts as missing.
+    """
+    ssh = app.ssh_target or _port(image.labels.get(SSH_PORT_LABEL)) or defaults.ssh_port
+    named = app.http_target or _port(image.labels.get(HTTP_PORT_LABEL))
+    notes = [_udp_note(sorted(image.udp_ports))] if image.udp_ports else []
+    exposed = sorted(image.tcp_ports - {ssh})
+    if named is None and len(exposed) == 1:
+        named = exposed[0]
+    if named is None and exposed:
+        notes.append(_choice_note(exposed, taken=defaults.http_port))
+    return Targets(ssh=ssh, http=named or defaults.http_port, note="; ".join(notes))
+
+
+def _choice_note(exposed: list[int], *, taken: int) -> str:
+    return (
+        f"the image exposes the ports {_listed(exposed)}, and `http_port` leads to {taken}; set"
+        " `http_target` to choose"
+    )
+
+
+def _udp_note(exposed: list[int]) -> str:
+    plural = "s" * (len(exposed) > 1)
+    return f"the image exposes the UDP port{plural} {_listed(exposed)}; only TCP is published"
+
+
+def _listed(ports: list[int]) -> str:
+    """Return some ports as text: the engine repeats the note in each list and each event."""
+    if len(ports) > MOST_NAMED:
+        return f"{', '.join(map(str, ports[:MOST_NAMED]))} and {len(ports) - MOST_NAMED} more"
+    *most, last = map(str, ports)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _port(text: str | None) -> int | None:
+    if text is None or not re.fullmatch(r"[0-9]{1,5}", text):
+        return None
+    return int(text) if 1 <= int(text) <= MAX_PORT else None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from agent.apps.admission.disk import DiskGuard
 from agent.apps.context import AgentContext
 from agent.apps.images.pulled import ImageUse, PulledImages
-from agent.apps.images.remover import UnneededImages
+from agent.apps.images.unneeded import UnneededImages
 from agent.engine.errors import ImageNotFound, ImageServerUnavailable, ImageUnavailable
 from agent.engine.models import Image, PullProgress
 from agent.model import App

@@ -12,7 +12,7 @@ import msgspec
 
 from agent.apps.archives.access import check_declared
 from agent.apps.containers.containers import UP_STATES
-from agent.apps.containers.data import restored_volume_name
+from agent.apps.containers.volumes import restored_volume_name
 from agent.apps.errors import AppNotStopped
 from agent.apps.host import Host
 from agent.apps.requests import Restore

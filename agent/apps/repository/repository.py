@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from agent.apps.errors import AppNotFound, OperationCancelled
-from agent.apps.repository.feed import EventFeed
-from agent.apps.repository.outcomes import outcome_event
+from agent.apps.repository.events import EventFeed, outcome_event
 from agent.apps.repository.pull_records import PullRecords
 from agent.apps.repository.revisions import KeptRevisions, Revised, revise
 from agent.journal import CreateEntry, DeleteEntry, EntryHeader, JournalEntry, ReplacedEntry

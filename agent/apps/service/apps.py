@@ -11,7 +11,7 @@ from agent.apps.errors import AppNotFound
 from agent.apps.host import Host
 from agent.apps.operations.export import Export, Reading
 from agent.apps.records import AppView, EventView, PlanView, event_view
-from agent.apps.repository.feed import EventFeed
+from agent.apps.repository.events import EventFeed
 from agent.apps.requests import Create, Delete, Request, Stop
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery

@@ -1,18 +1,17 @@
 """The apps for the heartbeat."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
 from agent.apps.context import AgentContext
-from agent.apps.records import is_healthy
+from agent.apps.records import hosted
 from agent.apps.upkeep.serving import Serving
 from agent.apps.upkeep.watcher import EngineState
 from agent.engine.errors import EngineError, EngineTimeout
 from agent.engine.models import Container
-from agent.model import App
-from agent.reporting.heartbeat import HostedApp, HostedApps
+from agent.reporting.heartbeat import HostedApps
 
 ANSWER_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 3.0
@@ -63,7 +62,8 @@ class HostedAppsQuery:
         existing = self._context.repository.existing()
         serving = self._serving.names(existing, containers)
         apps = tuple(
-            self._hosted(app, found.get(app.container_id or ""), serving) for app in existing
+            hosted(self._context, app, found.get(app.container_id or ""), serving)
+            for app in existing
         )
         state = "unreachable" if containers is None else "running"
         return HostedApps(
@@ -71,25 +71,6 @@ class HostedAppsQuery:
             docker_state=state,
             docker_version=self._engine.version,
             docker_problem=self.problem if containers is None else None,
-        )
-
-    def _hosted(self, app: App, container: Container | None, serving: Collection[str]) -> HostedApp:
-        # One that was restarted since it was unhealthy is so until a check has passed.
-        is_loop = self._context.health.crashes.message(app.name) is not None
-        is_unhealthy = (
-            is_loop or self._context.health.findings.why_unhealthy(app, container) is not None
-        )
-        running = container is not None and container.state == "running"
-        return HostedApp(
-            name=app.name,
-            http_port=app.http_port,
-            labels=app.labels,
-            running=running,
-            stopped=app.desired == "stopped" and not running,
-            healthy=False if is_unhealthy else is_healthy(container),
-            crashing=is_loop,
-            failed=app.failed,
-            serving=app.name in serving,
         )
 
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:

@@ -14,7 +14,7 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from structlog.testing import LogCapture
 
 from agent.api.streams import MAX_READERS
-from agent.apps.repository.feed import MAX_EVENTS
+from agent.apps.repository.events import MAX_EVENTS
 from agent.model import AppChanges, NewApp
 from agent.state.history import Event
 from httpd.metrics import new_metrics

@@ -9,7 +9,7 @@ import docker
 import docker.types
 import pytest
 
-from agent.apps.containers.data import volume_name
+from agent.apps.containers.volumes import volume_name
 from dev.waiting import until
 from tests.support.agent.containers import containers_of, derived_image, run_in_container
 from tests.support.agent.kills.subject import image_id

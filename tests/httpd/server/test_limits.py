@@ -10,7 +10,7 @@ from agent.apps.admission.admission import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLU
 from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS, MOST_PULLS_OF_KEY
-from agent.apps.repository.feed import MAX_EVENTS
+from agent.apps.repository.events import MAX_EVENTS
 from agent.apps.runner.runner import MOST_OPERATIONS, MOST_OWN_OPERATIONS
 from agent.engine.commands import CommandKind
 from agent.engine.errors import DiskFull, TooManyStreams

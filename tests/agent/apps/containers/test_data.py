@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.apps.containers.data import MAX_VOLUMES
+from agent.apps.containers.volumes import MAX_VOLUMES
 from agent.apps.errors import InvalidApp, UnfitImage
 from agent.engine.models import Image
 from tests.support.agent.apps.volumes import FIRST, apps_of, create, digested, mounted, update

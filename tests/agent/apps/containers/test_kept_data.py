@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.apps.admission.admission import MOST_KEPT_VOLUMES
-from agent.apps.containers.data import volume_labels
+from agent.apps.containers.volumes import volume_labels
 from agent.apps.errors import NameTaken, StartFailed, TooMuchKeptData
 from agent.engine.errors import EngineRefused
 from agent.model import AppChanges, NewApp

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from agent.apps.containers.targets import find_targets
+from agent.apps.containers.spec import find_targets
 from agent.apps.defaults import AppDefaults
 from agent.engine.models import Image
 from agent.model import App

@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.admission.disk import DiskGuard
 from agent.apps.images.pulled import ImageUse
-from agent.apps.images.remover import UnneededImages
+from agent.apps.images.unneeded import UnneededImages
 from agent.engine.errors import DiskFull
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.apps.pulled_apps import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.apps.repository.feed import DROPPED_AT_ONCE, MAX_EVENTS, EventFeed
+from agent.apps.repository.events import DROPPED_AT_ONCE, MAX_EVENTS, EventFeed
 from agent.state.history import Event
 
 

@@ -16,8 +16,10 @@ from tests.support.agent.running_apps import ASKER, AskedApps
 from tests.support.agent.tars import packed
 
 PASSWORD = "correct horse battery"
-# What is known only afterwards: of the container, its image, and of ports that are picked.
+# What is known only afterwards: of the container, its image, of ports that are picked, and what the
+# agent does then by itself.
 LATER = {
+    "progress",
     *("container_id", "image_id", "created_at", "ssh_port", "http_port"),
     *("started_at", "finished_at", "exit_code", "oom_killed"),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from structlog.testing import LogCapture
 
-from agent.apps.containers.data import volume_name
+from agent.apps.containers.volumes import volume_name
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps

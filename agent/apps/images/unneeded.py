@@ -1,6 +1,7 @@
-"""Removes the images that no app needs any more, of those that the agent pulled."""
+"""Removing the images that no app needs any more, of those that the agent pulled."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -8,13 +9,21 @@ import msgspec
 
 from agent.apps.admission.disk import DiskGuard
 from agent.apps.context import AgentContext
-from agent.apps.images.pulled import ImageUse
-from agent.engine.errors import DiskFull, EngineError, EngineRefused, ImageUnavailable
+from agent.apps.images.pulled import ImageUse, PulledImages
+from agent.engine.errors import (
+    AnswerTooLong,
+    DiskFull,
+    EngineError,
+    EngineRefused,
+    ImageUnavailable,
+)
 from agent.engine.logins import digest_of
 from agent.engine.models import Image, ListedImage
 from agent.model import App
+from agent.state.database import StoreError
 from agent.state.history import RevisionImage
 
+LOOK_SECONDS = 60.0
 Reason: TypeAlias = Literal["unneeded", "disk"]
 
 
@@ -156,3 +165,58 @@ class UnneededImages:
         listed = images.get(image_id or "")
         digest = digest_of(app.image, listed.digests) if listed is not None else None
         return msgspec.structs.replace(image, image_id=image_id, digest=digest)
+
+
+class ImageCollector:
+    """Removes images that nobody needs: after each operation, and once a minute.
+
+    A removal that failed is tried again then.
+    """
+
+    def __init__(
+        self, context: AgentContext, pulled: PulledImages, unneeded: UnneededImages
+    ) -> None:
+        self._log = context.log
+        self._pulled = pulled
+        self._unneeded = unneeded
+        self._operation_ended = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def open(self) -> None:
+        """Begin to look."""
+        work = (self._look_after_operations(), self._look_each_minute())
+        self._tasks = [asyncio.create_task(each, name="collect images") for each in work]
+
+    async def close(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def operation_ended(self) -> None:
+        """Look again soon."""
+        self._operation_ended.set()
+
+    async def _look_after_operations(self) -> None:
+        while True:
+            await self._operation_ended.wait()
+            self._operation_ended.clear()
+            # A busy engine soon forgets what it pulled.
+            await self._logged(self._pulled.finish_broken_off())
+            await self._logged(self._unneeded.remove())
+
+    async def _look_each_minute(self) -> None:
+        while True:
+            await self._logged(self._pulled.finish_broken_off())
+            await self._logged(self._unneeded.look())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _logged(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except AnswerTooLong as error:
+            self._log.warning("images not listed", reason=str(error))
+        except (EngineError, StoreError) as error:
+            self._log.debug("images not collected", reason=str(error))
+        except Exception as error:  # it goes on with the next look
+            self._log.error("collecting images failed", exc_info=error)
