@@ -358,8 +358,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._input.clear()
         self._transport.write(refusal(status, text, identity_headers(self._responders.daemon)))
         self._deadlines.after(self._limiter.timeouts.linger, self._close)
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        with suppress(OSError):  # the client has left since it was answered
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
 
     def hold(self, size: int) -> None:
         """Record how many bytes of unanswered requests it holds; 0 ends what it began."""

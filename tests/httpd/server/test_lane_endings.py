@@ -1,7 +1,9 @@
 """How a connection in the lane ends: the server stops, its client leaves or takes too long."""
 
 import asyncio
+import errno
 import gc
+import os
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -230,27 +232,61 @@ class ClosingTransport(asyncio.Transport):
         """Have no limits."""
 
 
+class LeftTransport(ClosingTransport):
+    """A transport whose client has left, which nobody has noticed yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+
+def connection(loop: asyncio.AbstractEventLoop) -> tuple[ConnectionLimiter, HttpConnection]:
+    """Return a connection of a server with a lane, and what limits it."""
+    api = LaneApi()
+    metrics = RequestMetrics(api.metrics)
+    app = lane_app(api, metrics, structlog.get_logger())
+    lane = Lane(api.endpoint(), middleware=app[MIDDLEWARE], max_headers=1)
+    limiter = ConnectionLimiter(
+        max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
+    )
+    responders = Responders(
+        daemon="sample", make_handler=lambda: pytest.fail("for the lane alone"), lane=lane
+    )
+    return limiter, HttpConnection(limiter, responders, loop=loop)
+
+
 def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over() -> None:
     # A TLS transport that is closed twice can no longer be used.
     async def script(loop: FastForwardLoop) -> None:
-        api = LaneApi()
-        metrics = RequestMetrics(api.metrics)
-        app = lane_app(api, metrics, structlog.get_logger())
-        lane = Lane(api.endpoint(), middleware=app[MIDDLEWARE], max_headers=1)
-        limiter = ConnectionLimiter(
-            max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
-        )
-        responders = Responders(
-            daemon="sample", make_handler=lambda: pytest.fail("for the lane alone"), lane=lane
-        )
+        limiter, made = connection(loop)
         transport = ClosingTransport()
-        HttpConnection(limiter, responders, loop=loop).connection_made(transport)
+        made.connection_made(transport)
         await limiter.stop()
         assert transport.closed == 1
         await loop.advance(80)
         assert transport.closed == 1
 
     run(script)
+
+
+async def test_a_client_that_leaves_while_it_is_refused_is_no_error() -> None:
+    _, made = connection(asyncio.get_running_loop())
+    transport = LeftTransport()
+    made.connection_made(transport)
+    sent = b"GARBAGE\r\n\r\n"
+    made.get_buffer(-1)[: len(sent)] = sent
+    made.buffer_updated(len(sent))
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    made.connection_lost(None)
 
 
 def test_a_head_that_does_not_end_is_cut_off_ten_seconds_after_its_first_byte() -> None:
