@@ -45,8 +45,7 @@ class Commands:
     docker-py is not documented as thread-safe, so no two threads use a client at the same time.
     """
 
-    def __init__(self, *, socket_path: str, client: EngineClient) -> None:
-        self._socket_path = socket_path
+    def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._free = {each: asyncio.Semaphore(each.value) for each in CommandKind}
         self._idle = deque[Client]()
@@ -112,10 +111,10 @@ class Commands:
                 if idle.api_version == version:
                     return idle
                 idle.close()
-        url = f"unix://{self._socket_path}"
-        client: Client = docker.APIClient(base_url=url, version=version)
+        path = self._client.socket_path
+        client: Client = docker.APIClient(base_url=f"unix://{path}", version=version)
         client.timeout = self._client.timeout_seconds  # of each wait for the engine
-        client.mount("http+docker://", SocketAdapter(self._socket_path))
+        client.mount("http+docker://", SocketAdapter(path))
         return client
 
     def _give_back(self, client: Client) -> None:

@@ -22,7 +22,7 @@ from agent.engine.errors import (
 )
 from agent.engine.exec import execute
 from agent.engine.http import EngineClient, escaped
-from agent.engine.images import Pulls
+from agent.engine.images import PullRules, find_manifest, pull_image
 from agent.engine.logins import ImageRegistryLogin
 from agent.engine.models import (
     MIB,
@@ -62,20 +62,14 @@ class Engine(EngineReads):
         pull_seconds: float = PULL_SECONDS,
         pull_idle_seconds: float = PULL_IDLE_SECONDS,
     ) -> None:
-        socket_path = url.removeprefix("unix://")
-        self._seconds = timeout_seconds * SHARE
-        super().__init__(EngineClient(socket_path=socket_path, timeout_seconds=self._seconds))
-        self._commands = Commands(socket_path=socket_path, client=self._client)
-        self._pulls = Pulls(
-            client=self._client,
-            logins=logins,
-            pull_seconds=pull_seconds,
-            idle_seconds=pull_idle_seconds,
-        )
+        path = url.removeprefix("unix://")
+        super().__init__(EngineClient(socket_path=path, timeout_seconds=timeout_seconds * SHARE))
+        self._commands = Commands(self._client)
+        self._pulls = PullRules(tuple(logins), pull_seconds, pull_idle_seconds)
 
     def use_logins(self, logins: Sequence[ImageRegistryLogin]) -> None:
         """Use other logins at registries of images, from the next pull on."""
-        self._pulls.logins = tuple(logins)
+        self._pulls = self._pulls._replace(logins=tuple(logins))
 
     async def create(self, spec: ContainerSpec) -> str:
         """Make a container from the spec alone, which binds no port yet; return its id.
@@ -148,7 +142,7 @@ class Engine(EngineReads):
             self._commands.call(
                 lambda client: client.stop(container_id, timeout=seconds),
                 kind=CommandKind.PROGRAM,
-                seconds=seconds + self._seconds,
+                seconds=seconds + self._client.timeout_seconds,
             )
         )
         try:
@@ -167,7 +161,7 @@ class Engine(EngineReads):
 
     async def remove(self, container_id: str) -> None:
         """Remove it, but no volume; wait until it is gone."""
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self._client.timeout_seconds
         try:
             while time.monotonic() < deadline:
                 try:
@@ -232,11 +226,11 @@ class Engine(EngineReads):
             DiskFull: there is no room for it.
 
         """
-        await self._pulls.pull(reference, progress)
+        await pull_image(self._client, self._pulls, reference, progress)
 
     async def find_manifest(self, reference: str) -> None:
         """Ask the server of an image whether it has it, without a pull; errors as of a pull."""
-        await self._pulls.find_manifest(reference)
+        await find_manifest(self._client, self._pulls, reference)
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a volume; an existing one of that name stays as it is."""
@@ -286,7 +280,7 @@ class Engine(EngineReads):
             CommandTimeout: it takes longer, by default than half of the engine's own time limit.
 
         """
-        own = self._seconds / 2  # what the engine may need for itself
+        own = self._client.timeout_seconds / 2  # what the engine may need for itself
         limit = own if seconds is None else seconds
         user = "0" if as_root else ""
         return await self._commands.call(

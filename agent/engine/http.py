@@ -54,7 +54,7 @@ class EngineClient:
     def __init__(
         self, *, socket_path: str, timeout_seconds: float, longest_answer: int = LONGEST_ANSWER
     ) -> None:
-        self._socket_path = socket_path
+        self.socket_path = socket_path
         self.timeout_seconds = timeout_seconds
         self._longest_answer = longest_answer
         self._session: aiohttp.ClientSession | None = None
@@ -262,7 +262,7 @@ class EngineClient:
                 yield response
         except BROKEN as error:
             self.forget_version()
-            raise from_library(error, socket_path=self._socket_path) from error
+            raise from_library(error, socket_path=self.socket_path) from error
 
     async def _whole(self, response: aiohttp.ClientResponse, longest: int | None = None) -> bytes:
         most = self._longest_answer if longest is None else longest
@@ -280,7 +280,7 @@ class EngineClient:
         if self._session is None:  # a session can be made only while the event loop runs
             self._session = aiohttp.ClientSession(
                 # The callers limit the number of requests at the same time, for each kind.
-                connector=aiohttp.UnixConnector(self._socket_path, limit=0),
+                connector=aiohttp.UnixConnector(self.socket_path, limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,

@@ -1,8 +1,9 @@
 """Pulls images, with the configured logins and within time limits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -67,87 +68,85 @@ class PullReport:
         self._progress(PullProgress(done_bytes=done, total_bytes=total))
 
 
-class Pulls:
-    """Pulls images. A pull has ``pull_seconds``, and ``idle_seconds`` without progress.
+class PullRules(NamedTuple):
+    """The logins at registries of images, and the limits in seconds of a pull.
 
-    ``logins`` are those at registries of images; other ones may be set, and are used from the next
-    pull on.
+    One has so many ``seconds`` in all, and ``idle_seconds`` without progress.
     """
 
-    def __init__(
-        self,
-        client: EngineClient,
-        logins: Sequence[ImageRegistryLogin],
-        pull_seconds: float,
-        idle_seconds: float,
-    ) -> None:
-        self._client = client
-        self.logins = tuple(logins)
-        self._pull_seconds = pull_seconds
-        self._idle_seconds = idle_seconds
+    logins: tuple[ImageRegistryLogin, ...]
+    seconds: float
+    idle_seconds: float
 
-    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        """Pull an image; ``progress`` is called with the progress."""
-        headers = await asyncio.to_thread(login_header, reference, self.logins)
-        late = self._late(f"made no progress for {self._idle_seconds:g} s")
-        try:
-            async with self._translated(late):
-                async with asyncio.timeout(self._pull_seconds):
-                    await self._pull(reference, headers, PullReport(progress))
-        except TimeoutError as error:
-            raise self._late(f"took longer than {self._pull_seconds:g} s") from error
-
-    async def find_manifest(self, reference: str) -> None:
-        """Ask the server of an image for its manifest."""
-        headers = await asyncio.to_thread(login_header, reference, self.logins)
-        path = f"/distribution/{quote(reference, safe='/:@')}/json"
-        seconds = self._client.timeout_seconds
-        late = ImageServerUnavailable(f"its server did not answer in {seconds:g} s")
-        async with self._translated(late):
-            chunks = self._client.stream("GET", path, headers=headers, idle_seconds=seconds)
-            async with aclosing(chunks):
-                async for _ in chunks:
-                    pass
-
-    @asynccontextmanager
-    async def _translated(self, late: ImageServerUnavailable) -> AsyncIterator[None]:
-        """Raise our errors for what the engine answers about the server of an image."""
-        try:
-            yield
-        except EngineTimeout as error:
-            # If the engine hangs, and not that server, this raises EngineTimeout too.
-            await self._client.get("/info", decode.info)
-            raise late from error
-        except EngineUnavailable:
-            raise
-        except EngineError as error:
-            raise from_pull(str(error)) from error
-
-    async def _pull(self, reference: str, headers: Mapping[str, str], pull: PullReport) -> None:
-        chunks = self._client.stream(
-            "POST",
-            "/images/create",
-            query=pull_query(reference),
-            headers=headers,
-            idle_seconds=self._pull_seconds,
-        )
-        loop = asyncio.get_running_loop()
-        try:
-            async with (
-                asyncio.timeout(self._idle_seconds) as idle,
-                aclosing(chunks),
-                aclosing(lines(chunks)) as report,
-            ):
-                async for line in report:
-                    pull.take(line)
-                    # It is not to blame for the pulls of others that the engine does first.
-                    until = None if pull.is_queued else loop.time() + self._idle_seconds
-                    idle.reschedule(until)
-        except TimeoutError as error:
-            raise EngineTimeout(LATE) from error
-
-    def _late(self, how: str) -> PullTimeout:
+    def late(self, how: str) -> PullTimeout:
+        """Return the error of a pull that took too long."""
         return PullTimeout(
-            f"its pull {how}; a pull has {self._pull_seconds:g} s in all (`apps.pull_seconds`), and"
-            f" {self._idle_seconds:g} s without progress"
+            f"its pull {how}; a pull has {self.seconds:g} s in all (`apps.pull_seconds`), and"
+            f" {self.idle_seconds:g} s without progress"
         )
+
+
+async def pull_image(
+    client: EngineClient,
+    rules: PullRules,
+    reference: str,
+    progress: Callable[[PullProgress], None],
+) -> None:
+    """Pull an image; ``progress`` is called with the progress."""
+    headers = await asyncio.to_thread(login_header, reference, rules.logins)
+    late = rules.late(f"made no progress for {rules.idle_seconds:g} s")
+    chunks = client.stream(
+        "POST",
+        "/images/create",
+        query=pull_query(reference),
+        headers=headers,
+        idle_seconds=rules.seconds,
+    )
+    try:
+        async with _translated(client, late), asyncio.timeout(rules.seconds):
+            await _follow(chunks, PullReport(progress), rules.idle_seconds)
+    except TimeoutError as error:
+        raise rules.late(f"took longer than {rules.seconds:g} s") from error
+
+
+async def _follow(chunks: AsyncGenerator[bytes], pull: PullReport, idle_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        async with (
+            asyncio.timeout(idle_seconds) as idle,
+            aclosing(chunks),
+            aclosing(lines(chunks)) as report,
+        ):
+            async for line in report:
+                pull.take(line)
+                # It is not to blame for the pulls of others that the engine does first.
+                idle.reschedule(None if pull.is_queued else loop.time() + idle_seconds)
+    except TimeoutError as error:
+        raise EngineTimeout(LATE) from error
+
+
+async def find_manifest(client: EngineClient, rules: PullRules, reference: str) -> None:
+    """Ask the server of an image for its manifest."""
+    headers = await asyncio.to_thread(login_header, reference, rules.logins)
+    path = f"/distribution/{quote(reference, safe='/:@')}/json"
+    seconds = client.timeout_seconds
+    late = ImageServerUnavailable(f"its server did not answer in {seconds:g} s")
+    chunks = client.stream("GET", path, headers=headers, idle_seconds=seconds)
+    async with _translated(client, late), aclosing(chunks):
+        async for _ in chunks:
+            pass
+
+
+@asynccontextmanager
+async def _translated(client: EngineClient, late: ImageServerUnavailable) -> AsyncIterator[None]:
+    """Raise our errors for what the engine answers about the server of an image."""
+    try:
+        yield
+    except EngineTimeout as error:
+        # If the engine hangs, and not that server, this raises EngineTimeout too.
+        await client.get("/info", decode.info)
+        raise late from error
+    except EngineUnavailable:
+        raise
+    except EngineError as error:
+        raise from_pull(str(error)) from error

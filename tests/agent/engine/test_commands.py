@@ -30,7 +30,7 @@ CALLS = [
 @pytest.fixture
 async def commands(fake: FakeDockerApi) -> AsyncIterator[Commands]:
     client = EngineClient(socket_path=fake.path, timeout_seconds=30)
-    commands = Commands(socket_path=fake.path, client=client)
+    commands = Commands(client)
     yield commands
     commands.close()
     await client.close()
