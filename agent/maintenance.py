@@ -285,8 +285,8 @@ async def deregister(configuration: AgentConfiguration, *, force: bool, wait_sec
     async with AsyncExitStack() as stack:
         results: list[DeregistrationResult] = []
         for group in configuration.registry_groups:
-            for connection in group.connections:
-                await stack.enter_async_context(connection.client)
+            for client in group.clients:
+                await stack.enter_async_context(client)
             results += await deregister_host(
                 group,
                 hostname=configuration.address.hostname,

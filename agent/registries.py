@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from clients.errors import BadFile
 from clients.registry import RegistryClient, Timeouts
 from clients.tls import ClientTls
@@ -142,18 +142,17 @@ def _registry_group(
 
     client_tls = _client_tls(where, group, secrets)
 
-    def connection(url: str) -> RegistryConnection:
-        client = RegistryClient(
+    clients = [
+        RegistryClient(
             url=url,
             key=key,
             client_tls=client_tls,
             timeouts=Timeouts(timeout_seconds),
             user_agent=USER_AGENT,
         )
-        return RegistryConnection(url, client)
-
-    connections = [connection(url) for _, url in _named_urls(group)]
-    return RegistryGroup(connections=connections, key=key, client_tls=client_tls)
+        for _, url in _named_urls(group)
+    ]
+    return RegistryGroup(clients=clients, key=key, client_tls=client_tls)
 
 
 def _client_tls(where: str, group: RegistryGroupParts, secrets: SecretReader) -> ClientTls | None:

@@ -316,7 +316,7 @@ class AgentClient(DaemonClient):
             raise _too_slow(self._timeout_seconds) from error
         except (ValueError, OSError) as error:
             # Such as a hostname that cannot be encoded.
-            raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error
+            raise AgentUnreachable(f"{self.url} cannot be asked: {error}") from error
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -100,7 +100,7 @@ class DaemonClient(ABC):
         server_hostname: str | None = None,
     ) -> None:
         self._server_hostname = server_hostname
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._tls = url.startswith("https:")
         self._key = key
         self._client_tls = client_tls or ClientTls()
@@ -146,7 +146,7 @@ class DaemonClient(ABC):
         assert self._session is not None, "use the client as an asynchronous context manager"
         return await self._session.request(
             method,
-            f"{self._url}{path}",
+            f"{self.url}{path}",
             params=list(query),
             data=body,
             headers=headers,

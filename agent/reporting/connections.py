@@ -12,37 +12,22 @@ from clients.registry import RegistryClient
 from clients.tls import ClientTls, is_loopback_address
 
 
-@dataclass(frozen=True)
-class RegistryConnection:
-    """The connection to one registry; ``client`` is opened before use, as a context manager."""
-
-    url: str
-    client: RegistryClient
-
-    @property
-    def sends_key_unencrypted(self) -> bool:
-        """Whether the key travels over a network without TLS."""
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        return parts.scheme == "http" and host != "localhost" and not is_loopback_address(host)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RegistryGroup:
-    """The connections of one entry of `registries`: alternatives, of which one is used at a time.
+    """The clients of one entry of `registries`: alternatives, of which one is used at a time.
 
-    ``key`` returns the present API key and raises BadFile. ``client_tls`` are the TLS files of all
-    connections, None without TLS.
+    They are opened before use. ``key`` returns the present API key and raises BadFile.
+    ``client_tls`` are the TLS files of all clients, None without TLS.
     """
 
-    connections: Sequence[RegistryConnection]
+    clients: Sequence[RegistryClient]
     key: Callable[[], str]
     client_tls: ClientTls | None
 
     @property
     def urls(self) -> list[str]:
         """The URLs of the registries."""
-        return [connection.url for connection in self.connections]
+        return [client.url for client in self.clients]
 
     def alternatives(self) -> Iterator[tuple[str, list[str]]]:
         """Yield the URL of each registry, and those of the others."""
@@ -57,10 +42,17 @@ class RegistryGroup:
         over the others, and a URL that is added or removed changes no other agent's choice.
         """
 
-        def rank(connection: RegistryConnection) -> bytes:
-            return sha256(f"{agent_id} {connection.url}".encode()).digest()
+        def rank(client: RegistryClient) -> bytes:
+            return sha256(f"{agent_id} {client.url}".encode()).digest()
 
-        return replace(self, connections=sorted(self.connections, key=rank))
+        return replace(self, clients=sorted(self.clients, key=rank))
+
+
+def sends_key_unencrypted(url: str) -> bool:
+    """Return whether the key for a URL travels over a network without TLS."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "http" and host != "localhost" and not is_loopback_address(host)
 
 
 @asynccontextmanager
@@ -69,11 +61,10 @@ async def registry_clients(
 ) -> AsyncIterator[None]:
     """Keep the clients of the registries open while the context is."""
     async with AsyncExitStack() as stack:
-        for connection in (each for group in groups for each in group.connections):
-            if connection.sends_key_unencrypted:
+        for client in (each for group in groups for each in group.clients):
+            if sends_key_unencrypted(client.url):
                 log.warning(
-                    "the key for this registry travels unencrypted: use https",
-                    registry=connection.url,
+                    "the key for this registry travels unencrypted: use https", registry=client.url
                 )
-            await stack.enter_async_context(connection.client)
+            await stack.enter_async_context(client)
         yield

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
 from clients.errors import HostnameTaken, NotFound, NotPermitted, RegistryError, WrongKey
+from clients.registry import RegistryClient
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ class _GroupDeregistration:
         self, name: str, *, agent_id: str | None, former: bool = False
     ) -> list[DeregistrationResult]:
         results = [
-            await self._ask(connection, name, agent_id, former=former)
-            for connection in self._group.connections
+            await self._ask(client, name, agent_id, former=former) for client in self._group.clients
         ]
         # Registries that share a store know of a removal at one of them. One to which this host was
         # never reported has nothing to remove.
@@ -64,12 +64,12 @@ class _GroupDeregistration:
         return [self._release(each, removed=removed, answered=answered) for each in results]
 
     async def _ask(
-        self, connection: RegistryConnection, name: str, agent_id: str | None, *, former: bool
+        self, client: RegistryClient, name: str, agent_id: str | None, *, former: bool
     ) -> DeregistrationResult:
-        url = connection.url
+        url = client.url
         key = self._identity.node_key(url, name) if former else None
         try:
-            await connection.client.forget(name, agent_id=agent_id, key=key)
+            await client.forget(name, agent_id=agent_id, key=key)
         except NotFound:
             return DeregistrationResult(url, name, done=True, outcome="was not listed")
         except HostnameTaken as failure:

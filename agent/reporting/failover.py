@@ -6,13 +6,14 @@ from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
 from clients.errors import HostnameTaken, NotFound, NotPermitted, RegistryError, TooSlow
 from clients.message import Heartbeat
+from clients.registry import RegistryClient
 
 MAX_RETRY_AFTER_SECONDS = 300.0
 # The time that the last report reserves for sending; the rest is for asking a slow engine.
@@ -50,10 +51,10 @@ class Failover:
         self._log = log
         self._warned: set[tuple[str, str]] = set()
         self._first_used_at: list[str] = []
-        self._connections = group.connections
-        self._current = self._connections[0]
+        self._clients = group.clients
+        self._current = self._clients[0]
         # From when on each may be asked again, after a Retry-After; by the event loop's clock.
-        self._open_at = dict.fromkeys((each.url for each in self._connections), 0.0)
+        self._open_at = dict.fromkeys((each.url for each in self._clients), 0.0)
 
     @property
     def url(self) -> str:
@@ -81,36 +82,36 @@ class Failover:
         clock, failures = asyncio.get_running_loop(), dict[str, RegistryError]()
         until = None if within_seconds is None else clock.time() + within_seconds
         candidates = self._candidates(clock.time())
-        for number, connection in enumerate(candidates):
+        for number, client in enumerate(candidates):
             share = None if until is None else (until - clock.time()) / (len(candidates) - number)
             try:
-                seconds = await self._attempt(connection, heartbeat, share)
+                seconds = await self._attempt(client, heartbeat, share)
             except RegistryError as failure:
-                failures[connection.url] = failure
+                failures[client.url] = failure
                 if failure.final:
                     break
-                self._open_at[connection.url] = clock.time() + _pause(failure)
+                self._open_at[client.url] = clock.time() + _pause(failure)
                 if is_deregistered():
                     break
             except Exception:
                 self.recorder.failed(failures)
                 raise
             else:
-                self._current = connection
-                self.recorder.taken(connection.url, seconds, failures)
+                self._current = client
+                self.recorder.taken(client.url, seconds, failures)
                 await self._disconnect_others()
                 if until is None:
-                    await self._remove_former_names(connection)
+                    await self._remove_former_names(client)
                 return None
         self.recorder.failed(failures)
         await self._disconnect_others()
         last = next(reversed(failures.values()))
         return _pause(last) if last.final else self._seconds_closed(clock.time())
 
-    def _candidates(self, now: float) -> list[RegistryConnection]:
+    def _candidates(self, now: float) -> list[RegistryClient]:
         """Return which registries to ask, in order: those that may be asked, or the first to be."""
         now = max(now, min(self._open_at.values()))
-        others = (each for each in self._connections if each is not self._current)
+        others = (each for each in self._clients if each is not self._current)
         return [each for each in (self._current, *others) if self._open_at[each.url] <= now]
 
     def _seconds_closed(self, now: float) -> float:
@@ -118,24 +119,24 @@ class Failover:
 
     async def _attempt(
         self,
-        connection: RegistryConnection,
+        client: RegistryClient,
         heartbeat: BuildHeartbeat,
         share: float | None,
     ) -> float:
         """Send a heartbeat to a registry; return the seconds that its answer took."""
         if share is None:
-            return await self._send(connection, await heartbeat(None))
+            return await self._send(client, await heartbeat(None))
         try:
             async with asyncio.timeout(share):
-                return await self._send(connection, await heartbeat(_engine_seconds(share)))
+                return await self._send(client, await heartbeat(_engine_seconds(share)))
         except TimeoutError as error:
             raise TooSlow(f"no answer within {share:.2g} s when the agent ended") from error
 
-    async def _send(self, connection: RegistryConnection, heartbeat: Heartbeat) -> float:
+    async def _send(self, client: RegistryClient, heartbeat: Heartbeat) -> float:
         clock = asyncio.get_running_loop()
         self.claim()
         started = clock.time()
-        await self._report(connection, heartbeat)
+        await self._report(client, heartbeat)
         return clock.time() - started
 
     def claim(self) -> None:
@@ -152,27 +153,27 @@ class Failover:
                 # The heartbeat matters more than the record that a later rename needs.
                 self._warn_once(url, "", "hostname not saved", reason=str(error))
 
-    async def _report(self, connection: RegistryConnection, heartbeat: Heartbeat) -> None:
+    async def _report(self, client: RegistryClient, heartbeat: Heartbeat) -> None:
         try:
-            await connection.client.report(self._hostname, heartbeat)
+            await client.report(self._hostname, heartbeat)
         except NotPermitted:
             with suppress(IdentityError):  # then it counts as a former name
                 for url in self._first_used_at:
                     self._identity.release(url, self._hostname)
             raise
 
-    async def _remove_former_names(self, connection: RegistryConnection) -> None:
+    async def _remove_former_names(self, client: RegistryClient) -> None:
         """Delete the nodes with this host's former names, except those that other hosts have now.
 
         What fails for a transient reason is tried again at the next call. What the registry refuses
         is logged, and tried again after the next start.
         """
-        url = connection.url
+        url = client.url
         for name in self._identity.other_names(url, self._hostname):
             if (url, name) in self._warned:
                 continue
             try:
-                await self._remove(connection, name)
+                await self._remove(client, name)
             except RegistryError as failure:
                 if not failure.transient:
                     self._warn_once(
@@ -181,11 +182,11 @@ class Failover:
             except IdentityError as error:
                 self._warn_once(url, name, "former name not released", node=name, reason=str(error))
 
-    async def _remove(self, connection: RegistryConnection, name: str) -> None:
-        url = connection.url
+    async def _remove(self, client: RegistryClient, name: str) -> None:
+        url = client.url
         key = self._identity.node_key(url, name)
         with suppress(NotFound, HostnameTaken):
-            await connection.client.forget(name, agent_id=self._identity.id, key=key)
+            await client.forget(name, agent_id=self._identity.id, key=key)
         self._identity.release(url, name)
         self._log.info("former name removed", registry=url, node=name)
 
@@ -196,9 +197,9 @@ class Failover:
 
     async def _disconnect_others(self) -> None:
         """Keep no connection to a registry that the agent does not stay with."""
-        for connection in self._connections:
-            if connection is not self._current:
-                await connection.client.disconnect()
+        for client in self._clients:
+            if client is not self._current:
+                await client.disconnect()
 
 
 def _engine_seconds(share: float) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import structlog
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatRecorder
@@ -211,8 +211,8 @@ class SimulatedAgent:
         interval = self._options.interval / self._rate
         async with AsyncExitStack() as stack:
             group = self._group(self._hostname).ordered_for(self._id)
-            for connection in group.connections:
-                await stack.enter_async_context(connection.client)
+            for client in group.clients:
+                await stack.enter_async_context(client)
             self._reporter = self._new_reporter(group, interval)
             run = asyncio.create_task(self._reporter.run())
             try:
@@ -312,11 +312,10 @@ class Access:
         if self.certificates is not None:
             stem = self.certificates / hostname
             tls = ClientTls(ca=self.ca, certificate=Path(f"{stem}.crt"), key=Path(f"{stem}.key"))
-        connections = [
-            RegistryConnection(url, RegistryClient(url=url, key=lambda: self.key, client_tls=tls))
-            for url in self.urls
+        clients = [
+            RegistryClient(url=url, key=lambda: self.key, client_tls=tls) for url in self.urls
         ]
-        return RegistryGroup(connections=connections, key=lambda: self.key, client_tls=tls)
+        return RegistryGroup(clients=clients, key=lambda: self.key, client_tls=tls)
 
 
 @dataclass(frozen=True)

@@ -54,63 +54,6 @@ class UsageSamples(msgspec.Struct, frozen=True, kw_only=True):
     apps: list[AppUsage]
 
 
-class Measured(NamedTuple):
-    """What a container of an app had used at a Unix time."""
-
-    container_id: str
-    at: float
-    sample: Sample
-
-
-Step = Mapping[str, Measured]
-
-
-class UsageHistory:
-    """The last 60 measurements of all apps, in memory."""
-
-    def __init__(self, *, step_seconds: float) -> None:
-        self._step_seconds = step_seconds
-        self._before: Step = {}
-        self._steps: deque[Mapping[str, tuple[float | None, int | None]]] = deque(maxlen=STEPS)
-        self._until: float | None = None
-
-    def record(self, at: float, step: Step) -> None:
-        """Record a measurement of apps, by their names."""
-        self._steps.append(
-            {
-                name: (_cpu_percent(self._before.get(name), now), now.sample.memory_bytes)
-                for name, now in step.items()
-            }
-        )
-        self._before = step
-        self._until = at
-
-    def samples(self, names: Collection[str]) -> UsageSamples:
-        """Return what the apps with these names have used."""
-        return UsageSamples(
-            step_seconds=self._step_seconds,
-            until=None if self._until is None else int(self._until),
-            apps=[self._of(name) for name in sorted(names)],
-        )
-
-    def _of(self, name: str) -> AppUsage:
-        pairs = [step.get(name, NOT_MEASURED) for step in self._steps]
-        return AppUsage(
-            name=name,
-            cpu_percent=[cpu_percent for cpu_percent, _ in pairs],
-            memory_bytes=[memory_bytes for _, memory_bytes in pairs],
-        )
-
-
-def _cpu_percent(before: Measured | None, now: Measured) -> float | None:
-    if before is None or before.container_id != now.container_id:
-        return None
-    seconds, spent = now.at - before.at, now.sample.cpu_ns - before.sample.cpu_ns
-    if seconds <= 0 or spent < 0:  # the clock was set, or the container was started again
-        return None
-    return round(spent * PERCENT_PER_NANOSECOND / seconds, 1)
-
-
 class Intervals(NamedTuple):
     """The intervals of measurements, in seconds.
 
@@ -156,6 +99,56 @@ class Figures:
     disk: DiskUsage = NO_DISK_USAGE
     host: EngineInfo | None = None
     promised_memory: int = 0
+
+
+class UsageHistory:
+    """The last 60 measurements of all apps, in memory."""
+
+    def __init__(self, *, step_seconds: float) -> None:
+        self._step_seconds = step_seconds
+        self._before: Mapping[str, Usage] = {}
+        self._steps: deque[Mapping[str, tuple[float | None, int | None]]] = deque(maxlen=STEPS)
+        self._until: float | None = None
+
+    def record(self, at: float, step: Mapping[str, Usage]) -> None:
+        """Record what apps have used, by their names."""
+        self._steps.append(
+            {
+                name: (_cpu_percent(self._before.get(name), now), now.sample.memory_bytes)
+                for name, now in step.items()
+                if now.sample is not None
+            }
+        )
+        self._before = step
+        self._until = at
+
+    def samples(self, names: Collection[str]) -> UsageSamples:
+        """Return what the apps with these names have used."""
+        return UsageSamples(
+            step_seconds=self._step_seconds,
+            until=None if self._until is None else int(self._until),
+            apps=[self._of(name) for name in sorted(names)],
+        )
+
+    def _of(self, name: str) -> AppUsage:
+        pairs = [step.get(name, NOT_MEASURED) for step in self._steps]
+        return AppUsage(
+            name=name,
+            cpu_percent=[cpu_percent for cpu_percent, _ in pairs],
+            memory_bytes=[memory_bytes for _, memory_bytes in pairs],
+        )
+
+
+def _cpu_percent(before: Usage | None, now: Usage) -> float | None:
+    if before is None or before.sample is None or now.sample is None:
+        return None
+    if before.container_id != now.container_id:
+        return None
+    seconds = now.measured_at - before.measured_at
+    spent = now.sample.cpu_ns - before.sample.cpu_ns
+    if seconds <= 0 or spent < 0:  # the clock was set, or the container was started again
+        return None
+    return round(spent * PERCENT_PER_NANOSECOND / seconds, 1)
 
 
 DEFAULT_INTERVALS = Intervals()
@@ -248,18 +241,9 @@ class AppSampler:
             if used is not None and used.container_id in present
         }
         self.figures = replace(self.figures, usage=usage, host=host)
-        self._record(usage)
+        self._history.record(self._clock(), usage)
         used = {app.image_id for app in apps}
         self._built = {each: built for each, built in self._built.items() if each in used}
-
-    def _record(self, usage: Mapping[str, Usage]) -> None:
-        now = self._clock()
-        step = {
-            name: Measured(used.container_id, used.measured_at, used.sample)
-            for name, used in usage.items()
-            if used.sample is not None
-        }
-        self._history.record(now, step)
 
     async def _usage(self, app: AppView) -> Usage | None:
         """Return what an app has used; None if it has no container, or is not measured in time."""

@@ -8,7 +8,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from clients.tls import ClientTls
 from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.certificates import Authority
@@ -26,7 +26,7 @@ async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     good = client_tls.context()
     url = "https://registry.example.com"
     group = RegistryGroup(
-        connections=[RegistryConnection(url, FakeRegistry())],
+        clients=[FakeRegistry(url)],
         key=lambda: "k" * 20,
         client_tls=client_tls,
     )

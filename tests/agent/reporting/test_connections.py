@@ -7,21 +7,25 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.registry.load.spread import is_even
 
 AGENTS = [f"agent-{number}" for number in range(3000)]
 URLS = [f"https://registry-{number}.example.com:7655" for number in range(5)]
+URL_LISTS = st.lists(st.integers().map("http://r{}".format), min_size=1, unique=True)
 
 
 def order(urls: Sequence[str], agent_id: str) -> list[str]:
-    connections = [RegistryConnection(url, FakeRegistry()) for url in urls]
-    group = RegistryGroup(connections=connections, key=lambda: "", client_tls=None)
+    group = RegistryGroup(clients=list(map(FakeRegistry, urls)), key=lambda: "", client_tls=None)
     return group.ordered_for(agent_id).urls
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.uuids(), st.randoms())
+@given(
+    st.lists(st.integers().map("http://r{}".format), min_size=1, unique=True),
+    st.uuids(),
+    st.randoms(),
+)
 def test_the_order_is_that_of_identity_and_urls_however_they_are_listed(
     urls: list[str], agent_id: object, random: Random
 ) -> None:

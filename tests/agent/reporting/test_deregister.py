@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.reporting.deregister import DeregistrationResult, deregister_host
 from agent.state.identity import Identity
 from clients.errors import HostnameTaken, WrongKey
@@ -17,7 +17,7 @@ class GroupOfTwo:
     """The registries A and B, of which none knows the host, and the host's identity."""
 
     def __init__(self, folder: Path) -> None:
-        self.a, self.b = FakeRegistry(), FakeRegistry()
+        self.a, self.b = map(FakeRegistry, URLS)
         self.identity = Identity(directory=folder, machine=None)
         for registry in (self.a, self.b):
             registry.unknown = {"web-1", "web-0"}
@@ -29,8 +29,7 @@ class GroupOfTwo:
 
     async def deregister(self) -> Sequence[DeregistrationResult]:
         """Deregister the host."""
-        connections = [RegistryConnection(A, self.a), RegistryConnection(B, self.b)]
-        group = RegistryGroup(connections=connections, key=lambda: KEY, client_tls=None)
+        group = RegistryGroup(clients=[self.a, self.b], key=lambda: KEY, client_tls=None)
         return list(
             await deregister_host(group, hostname="web-1", identity=self.identity, force=False)
         )

@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
@@ -40,10 +40,7 @@ class SimulatedHost:
             for url in urls
         ]
         self.clients = clients
-        connections = [
-            RegistryConnection(url, client) for url, client in zip(urls, clients, strict=True)
-        ]
-        group = RegistryGroup(connections=connections, key=lambda: key, client_tls=None)
+        group = RegistryGroup(clients=clients, key=lambda: key, client_tls=None)
         group = group.ordered_for(self._identity.id)
         log = structlog.wrap_logger(CapturingLogger(), processors=[self.lines])
         self._statuses = [

@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
-from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.connections import RegistryGroup
 from agent.reporting.failover import Failover
 from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
@@ -37,8 +37,8 @@ class FakeRegistry(RegistryClient):
     the key that were used. It keeps no nodes; names in ``unknown`` are answered with NotFound.
     """
 
-    def __init__(self) -> None:
-        super().__init__(url=URL, key=str)
+    def __init__(self, url: str = URL) -> None:
+        super().__init__(url=url, key=str)
         self.failure: Exception | None = None
         self.silent = False
         self.connected = False
@@ -126,8 +126,8 @@ class ReporterHarness:
         self.metrics = CollectorRegistry()
         self.lines = LogCapture()
         log = structlog.wrap_logger(CapturingLogger(), processors=[self.lines])
-        connections = [RegistryConnection(url, fake) for url, fake in self.registries.items()]
-        group = RegistryGroup(connections=connections, key=lambda: self.key, client_tls=ClientTls())
+        clients = list(self.registries.values())
+        group = RegistryGroup(clients=clients, key=lambda: self.key, client_tls=ClientTls())
         self.statuses = {
             url: RegistryStatus(url=url, alternatives=others)
             for url, others in group.alternatives()
@@ -204,7 +204,7 @@ class GroupHarness(ReporterHarness):
         max_silence_seconds: float = 3600,
         backoff: Backoff | None = None,
     ) -> None:
-        registries = {url: FakeRegistry() for url in urls}
+        registries = {url: FakeRegistry(url) for url in urls}
         super().__init__(
             folder, registries=registries, max_silence_seconds=max_silence_seconds, backoff=backoff
         )

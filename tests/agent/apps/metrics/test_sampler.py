@@ -9,7 +9,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps.metrics.sampler import STEPS, AppSampler, Intervals, Measured, UsageHistory
+from agent.apps.metrics.sampler import STEPS, AppSampler, Intervals, Usage, UsageHistory
 from agent.apps.records import AppView
 from agent.engine.models import MIB, DiskUsage, EngineInfo, InspectedContainer, Sample
 from agent.model import NewApp
@@ -40,7 +40,7 @@ RUNNING = FakeContainer(
 )
 
 
-def measured(seconds: float, at: float, *, container: str = "c1", memory: int = MIB) -> Measured:
+def measured(seconds: float, at: float, *, container: str = "c1", memory: int = MIB) -> Usage:
     """Return what a container had used: seconds of CPU, at a time."""
     sample = Sample(
         cpu_ns=int(seconds * SECOND_NS),
@@ -54,7 +54,9 @@ def measured(seconds: float, at: float, *, container: str = "c1", memory: int = 
         block_write_bytes=0,
         pids=1,
     )
-    return Measured(container, at, sample)
+    return Usage(
+        container_id=container, restarts=0, sample=sample, image_created_at=None, measured_at=at
+    )
 
 
 def test_cpu_is_the_mean_since_the_step_before_in_percent_of_one_core() -> None:

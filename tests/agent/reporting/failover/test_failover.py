@@ -374,7 +374,7 @@ async def test_a_host_that_was_renamed_removes_its_old_name_wherever_it_comes(
 ) -> None:
     async with GroupHarness(tmp_path).running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)
-    first, second, third = FakeRegistry(), FakeRegistry(), FakeRegistry()
+    first, second, third = map(FakeRegistry, URLS)
     registries = {A: first, B: second, C: third}
     harness = ReporterHarness(tmp_path, registries=registries, hostname="web-2")
 
