@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ class Access(NamedTuple):
     proxies: TrustedProxies
 
 
+@dataclass(frozen=True)
 class Middleware:
     """The one middleware of both daemons.
 
@@ -54,27 +56,18 @@ class Middleware:
     defect: 500, with the traceback only in the log.
     """
 
-    def __init__(
-        self,
-        *,
-        daemon: str,
-        access: Access,
-        errors: ErrorTable,
-        access_log: AccessLog,
-        body_limits: BodyLimits,
-    ) -> None:
-        self.daemon = daemon
-        self.keyring, self._permits, self._open_paths, self.proxies = access
-        self.errors = errors
-        self.access_log = access_log
-        self._body_limits = body_limits
+    daemon: str
+    access: Access
+    errors: ErrorTable
+    access_log: AccessLog
+    body_limits: BodyLimits
 
     @web.middleware
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request; an exception becomes a response."""
         started = time.perf_counter()
         reason = None
-        if self.proxies and (address := self.proxies.client_of(request)) is not None:
+        if self.access.proxies and (address := self.access.proxies.client_of(request)) is not None:
             request[CLIENT_ADDRESS] = address
         try:
             response = (
@@ -104,10 +97,10 @@ class Middleware:
 
         """
         header = request.headers.get("Authorization")
-        caller = self.keyring.find(header) if header else None
+        caller = self.access.keyring.find(header) if header else None
         if caller is not None and KEY_SHOWN in request:
             request[KEY_SHOWN](caller.name)
-        if request.path in self._open_paths and request.method in SAFE_METHODS:
+        if request.path in self.access.open_paths and request.method in SAFE_METHODS:
             return None
         if caller is None:
             return message_response(
@@ -117,7 +110,7 @@ class Middleware:
             )
         request[CALLER] = caller
         WORKING_FOR.set({caller.name})
-        if request.match_info.http_exception is None and not self._permits(caller, request):
+        if request.match_info.http_exception is None and not self.access.permits(caller, request):
             raise Forbidden(
                 f"{_permissions_text(caller)}, which is not enough to {request.method} this path"
             )
@@ -130,13 +123,13 @@ class Middleware:
         """
         if request.match_info.http_exception is not None:
             return None
-        limit = self._body_limits.of(request)
+        limit = self.body_limits.of(request)
         check_body_headers(request, limit)
         if limit is None or CALLER not in request:  # nobody else is waited for
             return None
-        version = self.keyring.version
-        await receive_body(request, limit=limit, seconds=self._body_limits.seconds)
-        return None if version == self.keyring.version else self._check_access(request)
+        version = self.access.keyring.version
+        await receive_body(request, limit=limit, seconds=self.body_limits.seconds)
+        return None if version == self.access.keyring.version else self._check_access(request)
 
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)
@@ -153,7 +146,7 @@ class Middleware:
         if BODY in request:
             return False
         is_refused = isinstance(error, BodyTooLarge | BodyTooSlow) or EXPECTS_CONTINUE in request
-        is_streamed = self._body_limits.of(request) is None
+        is_streamed = self.body_limits.of(request) is None
         return is_refused or (is_streamed and not request.content.is_eof())
 
 

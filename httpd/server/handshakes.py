@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from collections import OrderedDict
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,16 +18,6 @@ from httpd.server.limits import RESERVED_DESCRIPTORS, ConnectionLimiter
 REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
 # More than are done within their time limit; each takes 66 KiB.
 MAX_HANDSHAKES = 4096
-
-
-class Handshake(Protocol):
-    """One client's handshake."""
-
-    def step(self) -> None:
-        """Process what the client has sent; takes a millisecond or more."""
-
-    def abort(self) -> None:
-        """Close the connection at once."""
 
 
 class HandshakeScheduler:
@@ -49,14 +39,14 @@ class HandshakeScheduler:
         self.timeout_seconds = limiter.timeouts.handshake
         self._limiter = limiter
         self._loop = loop
-        self._in_progress: OrderedDict[Handshake, None] = OrderedDict()
-        self._new: dict[Handshake, None] = {}
-        self._half_done: dict[Handshake, None] = {}
+        self._in_progress: OrderedDict[TlsProtocol, None] = OrderedDict()
+        self._new: dict[TlsProtocol, None] = {}
+        self._half_done: dict[TlsProtocol, None] = {}
         self._running = False
         self._log = log
         self._lines = LineLimit()
 
-    def begin(self, handshake: Handshake) -> bool:
+    def begin(self, handshake: "TlsProtocol") -> bool:
         """Register a handshake; return False when there are too many clients even to refuse one.
 
         If there are too many, the oldest handshake gives its place to the newest.
@@ -78,7 +68,7 @@ class HandshakeScheduler:
         oldest.abort()
         return True
 
-    def schedule_step(self, handshake: Handshake, *, half_done: bool) -> None:
+    def schedule_step(self, handshake: "TlsProtocol", *, half_done: bool) -> None:
         """Run a step of the handshake when it is its turn."""
         waiting = self._half_done if half_done else self._new
         waiting[handshake] = None
@@ -93,7 +83,7 @@ class HandshakeScheduler:
             details = {"suppressed": suppressed} if suppressed else {}
             self._log.info("client certificate rejected", remote=address, reason=reason, **details)
 
-    def end(self, handshake: Handshake, outcome: str) -> None:
+    def end(self, handshake: "TlsProtocol", outcome: str) -> None:
         """Unregister a handshake with its outcome, ``done`` or ``failed``; once is enough."""
         if handshake not in self._in_progress:
             return

@@ -113,9 +113,9 @@ class Lane:
 
     def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_headers: int) -> None:
         self.errors = middleware.errors
-        self.proxies = middleware.proxies
-        self._keyring = middleware.keyring
-        self._keyring_version = middleware.keyring.version
+        self.proxies = middleware.access.proxies
+        self._keyring = middleware.access.keyring
+        self._keyring_version = self._keyring.version
         self._access_log = middleware.access_log
         self._endpoint = endpoint
         self._route = endpoint.path

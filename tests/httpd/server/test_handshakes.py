@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -23,6 +23,7 @@ from httpd.server.handshakes import (
     PRIVATE_NAMES,
     REFUSAL_DESCRIPTORS,
     HandshakeScheduler,
+    TlsProtocol,
     missing_names,
 )
 from httpd.server.limits import ConnectionLimiter, Timeouts
@@ -229,7 +230,9 @@ async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between(
     )
     handshakes = HandshakeScheduler(limiter, loop=loop, log=structlog.get_logger())
     told: list[str] = []
-    first, gone, last, half = (Step(name, told) for name in ("first", "gone", "last", "half"))
+    first, gone, last, half = (
+        cast("TlsProtocol", Step(name, told)) for name in ("first", "gone", "last", "half")
+    )
     for each in (first, gone, last, half):
         assert handshakes.begin(each)
         handshakes.schedule_step(each, half_done=each is half)
