@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.systemd.service import SystemdNotifier
 from runtime.periodic import PeriodicTask
+from runtime.share import JoinedCalls
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
 LARGE_BLOCK_BYTES = 32 * 1024
@@ -75,7 +76,7 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__()
         self.set_default_executor(_DetachedThreads())
         self._lookup_threads = _DetachedThreads(MAX_LOOKUPS, "lookup")
-        self._lookups: dict[object, asyncio.Future[Any]] = {}
+        self._lookups = JoinedCalls[object, Any]()
 
     async def getaddrinfo(self, host: Any, port: Any, **options: int) -> Any:
         """Return the addresses of a name."""
@@ -91,19 +92,11 @@ class _Loop(asyncio.SelectorEventLoop):
         super().close()
 
     async def _look_up(self, function: Callable[..., Any], *arguments: Any, **options: int) -> Any:
-        key = function, arguments, frozenset(options.items())
-        lookup = self._lookups.get(key)
-        if lookup is None:
-            call = partial(function, *arguments, **options)
-            lookup = self._lookups[key] = self.run_in_executor(self._lookup_threads, call)
-            lookup.add_done_callback(partial(self._forget, key))
-        await asyncio.wait([lookup])
-        return lookup.result()
-
-    def _forget(self, key: object, lookup: asyncio.Future[Any]) -> None:
-        del self._lookups[key]
-        if not lookup.cancelled():
-            lookup.exception()  # nobody may wait for it any more when it fails
+        call = partial(function, *arguments, **options)
+        return await self._lookups.get(
+            (function, arguments, frozenset(options.items())),
+            lambda: self.run_in_executor(self._lookup_threads, call),
+        )
 
 
 class SignalHandler:

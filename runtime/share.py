@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 from runtime.turns import WORKING_FOR
@@ -77,7 +78,30 @@ class SingleFlight(Generic[K, V]):
             del self._next[key]
 
 
-def _retrieve_exception(task: asyncio.Task[V]) -> None:
+class JoinedCalls(Generic[K, V]):
+    """Shares calls that cannot be cancelled: whoever asks while one runs waits for the same one.
+
+    So an answer may be older than its question, as that of a look-up of a name may.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Future[V]] = {}
+
+    async def get(self, key: K, begin: Callable[[], asyncio.Future[V]]) -> V:
+        """Return the answer of the call that runs, or of one that this begins."""
+        call = self._running.get(key)
+        if call is None:
+            call = self._running[key] = begin()
+            call.add_done_callback(partial(self._end, key))
+        await asyncio.wait([call])
+        return call.result()
+
+    def _end(self, key: K, call: asyncio.Future[V]) -> None:
+        del self._running[key]
+        _retrieve_exception(call)
+
+
+def _retrieve_exception(call: asyncio.Future[V]) -> None:
     """Mark an exception as retrieved: all callers may be gone."""
-    if not task.cancelled():
-        task.exception()
+    if not call.cancelled():
+        call.exception()

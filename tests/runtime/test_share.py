@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from runtime.share import SingleFlight
+from runtime.share import JoinedCalls, SingleFlight
 
 
 class Counter:
@@ -148,3 +148,24 @@ async def _until_idle(ask: Callable[[], Awaitable[int]]) -> None:
     """Assert that a call is still answered."""
     async with asyncio.timeout(30):
         await ask()
+
+
+async def test_who_asks_while_a_joined_call_runs_waits_for_it_and_nobody_cancels_it() -> None:
+    calls, begun = JoinedCalls[str, int](), list[asyncio.Future[int]]()
+
+    def begin() -> asyncio.Future[int]:
+        begun.append(asyncio.get_running_loop().create_future())
+        return begun[-1]
+
+    asking = [asyncio.create_task(calls.get(key, begin)) for key in ("a", "b", "a", "a")]
+    await turns()
+    asking.pop().cancel()
+    begun[0].set_result(1)
+    begun[1].set_exception(OSError("unknown"))
+    found = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert [found[0], type(found[1]), found[2]] == [1, OSError, 1]
+    again = asyncio.create_task(calls.get("a", begin))
+    await turns()
+    begun[2].set_result(2)
+    assert (await again, len(begun)) == (2, 3)

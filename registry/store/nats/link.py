@@ -17,6 +17,7 @@ from nats.aio.client import Client, RawCredentials
 
 from clients.tls import client_context
 from registry.store.options import NatsLogin
+from runtime.share import JoinedCalls
 
 LookUp: TypeAlias = Callable[[str], list[str]]
 
@@ -44,28 +45,6 @@ def look_up(host: str) -> list[str]:
     except UnicodeError as error:  # a part of it is empty or too long
         raise OSError(f"{host} is no name of a host") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-class Names:
-    """Looks up names, each in one thread of its own at a time.
-
-    Where a DNS server is silent, a lookup takes up to minutes. Whoever asks again meanwhile waits
-    for the same one, so there are never more threads than names.
-    """
-
-    def __init__(self, *, look_up: LookUp = look_up) -> None:
-        self._look_up = look_up
-        self._running: dict[str, asyncio.Future[list[str]]] = {}
-
-    async def addresses(self, host: str) -> list[str]:
-        """Return the addresses of a host. Raises OSError."""
-        lookup = self._running.get(host)
-        if lookup is None or lookup.done():
-            lookup = run_in_thread(partial(self._look_up, host))
-            # Nobody may wait for it any more when it fails.
-            lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._running[host] = lookup
-        return await asyncio.shield(lookup)
 
 
 def run_in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
@@ -147,7 +126,8 @@ class Connector:
     ) -> None:
         self._servers = servers
         self._login = login
-        self._names = Names(look_up=look_up)
+        self._look_up = look_up
+        self._lookups = JoinedCalls[str, list[str]]()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Link]:
@@ -184,7 +164,10 @@ class Connector:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 host = urlsplit(server).hostname or ""
-                urls = _urls(server, await self._names.addresses(host))
+                # Where a DNS server is silent, a look-up takes up to minutes.
+                look_up = partial(self._look_up, host)
+                found = await self._lookups.get(host, lambda: run_in_thread(look_up))
+                urls = _urls(server, found)
                 attempts = [partial(_connect, url, host, self._login) for url in urls]
                 return await _first(attempts, running, failures)
         except TimeoutError as error:

@@ -19,7 +19,6 @@ import pytest
 from registry.store.nats.link import (
     Connector,
     LoginRefused,
-    Names,
     NoConnection,
     connected,
     look_up,
@@ -38,13 +37,10 @@ GARBAGE = (
 LOOK_UP_WITHOUT_END = """
 import asyncio
 import threading
-from registry.store.nats.link import Names
+from registry.store.nats.link import run_in_thread
 
 async def look_up():
-    names = Names(look_up=lambda host: threading.Event().wait())
-    looking = asyncio.ensure_future(names.addresses("a"))
-    await asyncio.sleep(0)
-    looking.cancel()
+    run_in_thread(threading.Event().wait)
 
 asyncio.run(look_up())
 print("done")
@@ -205,39 +201,6 @@ async def test_credentials_that_are_none_are_an_error_that_says_so(
                     pass
 
 
-class SilentDns:
-    """Looks up names for as long as it is silent. `asked` are the names it was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.speak = threading.Event()
-
-    def __call__(self, host: str) -> list[str]:
-        self.asked.append(host)
-        self.speak.wait()
-        return [f"address of {host}"]
-
-
-async def test_a_name_is_looked_up_once_however_often_it_is_asked_for_meanwhile() -> None:
-    dns = SilentDns()
-    names = Names(look_up=dns)
-    asking = [asyncio.create_task(names.addresses(host)) for host in ("a", "a", "b", "a")]
-    try:
-        await asyncio.sleep(0)
-        asking[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking[0]
-        asking.append(asyncio.create_task(names.addresses("a")))
-        await asyncio.sleep(0)
-    finally:
-        dns.speak.set()
-
-    assert await asyncio.gather(*asking[1:]) == [[f"address of {one}"] for one in "abaa"]
-    assert sorted(dns.asked) == ["a", "b"]
-    assert await names.addresses("a") == ["address of a"]
-    assert sorted(dns.asked) == ["a", "a", "b"]
-
-
 @pytest.mark.slow
 def test_a_process_ends_though_a_name_is_still_being_looked_up() -> None:
     done = subprocess.run(
@@ -245,18 +208,6 @@ def test_a_process_ends_though_a_name_is_still_being_looked_up() -> None:
     )
 
     assert (done.returncode, done.stdout) == (0, b"done\n")
-
-
-async def test_what_a_look_up_raises_is_raised_to_each_who_waits() -> None:
-    def fail(host: str) -> list[str]:
-        raise OSError(f"{host} is unknown")
-
-    names = Names(look_up=fail)
-    for error in await asyncio.gather(
-        names.addresses("a"), names.addresses("a"), return_exceptions=True
-    ):
-        assert isinstance(error, OSError)
-        assert str(error) == "a is unknown"
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "a" * 64])
