@@ -1,13 +1,13 @@
-"""A search by texts that neighbours share finds what a look at each node finds."""
+"""Filters and searches find what a plain look at each node finds."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clients.message import Heartbeat
+from clients.message import Heartbeat, Node
 from registry.nodes.directory import Directory, KnownNode, encode_document
 from registry.nodes.listing import Listing, NodeFilter
 from registry.nodes.search import MAX_KEPT_CHARACTERS, Filters, prepare
@@ -140,3 +140,69 @@ def test_large_texts_are_not_kept() -> None:
 
     assert kept_text(block) == ""
     assert found(directory, "k:7") == ["h7"]
+
+
+# Texts that look like parts of an encoded node.
+PIECES = [
+    "a",
+    "labels",
+    '"',
+    "\\",
+    ",",
+    "[",
+    "{",
+    ":",
+    "]",
+    '],"kv":{',
+    '","',
+    "ü",
+    "\u2028",
+    "x:y",
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
+LABEL_LISTS = st.lists(TEXTS.filter(bool), max_size=5)
+KV_PAIRS = st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=4)
+
+
+def chosen(node: Node, filters: Filters) -> bool:
+    """Return whether a decoded node passes."""
+    return (
+        all(label in node.labels for label in filters.labels)
+        and all(any(label.startswith(p) for label in node.labels) for p in filters.prefixes)
+        and all(node.kv.get(key) == value for key, value in filters.kv)
+    )
+
+
+@pytest.mark.slow
+@given(
+    labels=LABEL_LISTS,
+    kv=KV_PAIRS,
+    filters=st.builds(
+        Filters,
+        labels=st.lists(TEXTS, max_size=2).map(tuple),
+        prefixes=st.lists(TEXTS, max_size=2).map(tuple),
+        kv=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    ),
+)
+@example(labels=['a"b'], kv={}, filters=Filters(labels=("b",)))
+@example(labels=[], kv={"labels": "x"}, filters=Filters(labels=("x",)))
+@example(labels=["x"], kv={}, filters=Filters(labels=("labels",)))
+@example(labels=["x"], kv={}, filters=Filters(kv=(("hostname", "web-1"),)))
+@example(labels=[], kv={}, filters=Filters(prefixes=("",)))
+def test_a_filter_chooses_what_a_look_at_the_decoded_node_chooses(
+    labels: list[str], kv: dict[str, str], filters: Filters
+) -> None:
+    unique = list(dict.fromkeys(labels))
+    document = encode_document(Heartbeat(labels=unique, kv=kv))
+    entry = KnownNode(Row("web-1", document, 1, "192.0.2.1"), heard=0.0)
+
+    for one in (filters, Filters(labels=tuple(unique[:1]), kv=tuple(kv.items())[:1])):
+        assert bool(one.chooser(0.0)([entry])) == chosen(entry.node(), one)
+
+
+def test_an_age_is_counted_from_the_last_heartbeat() -> None:
+    document = encode_document(Heartbeat(labels=[], kv={}))
+    entry = KnownNode(Row("web-1", document, 1, "192.0.2.1"), heard=10.0)
+
+    assert Filters(max_age=5).chooser(15.0)([entry]) == [entry]
+    assert Filters(max_age=5).chooser(15.1)([entry]) == []
