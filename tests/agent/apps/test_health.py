@@ -73,27 +73,6 @@ async def test_a_program_that_has_the_port_of_a_disconnected_app_is_not_taken_fo
     assert asked == []
 
 
-async def test_a_check_works_on_a_running_app_from_the_moment_that_it_is_given(
-    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    record = await agent.create(busybox_image)
-    page_away(docker_client, record)
-
-    answer = await agent.ask(
-        "PUT", f"/{record['name']}", {"health": {**PAGE, "start_seconds": 3600}}
-    )
-    assert answer.status == 200
-    assert answer.json["container_id"] == record["container_id"]
-    assert answer.json["health"] == {**PAGE, "command": None, "start_seconds": 3600}
-    assert answer.json["healthy"] is None
-    page_back(docker_client, record)
-    well = await agent.until(record["name"], healthy=True)
-
-    assert well["started_at"] == record["started_at"]
-    gone = await agent.ask("PUT", f"/{record['name']}", {"health": None})
-    assert (gone.json["health"], gone.json["healthy"]) == (None, None)
-
-
 @pytest.mark.engines
 async def test_a_command_is_run_as_the_user_of_the_container(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient

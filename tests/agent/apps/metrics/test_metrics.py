@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.admission.admission import MOST_APPS
-from agent.apps.metrics.sampler import AppSampler
-from agent.apps.records import AppView
 from agent.engine.models import MIB
 from agent.model import AppChanges, NewApp
 from tests.support.agent.apps.measured_apps import (
-    LOG,
-    OFTEN,
     MeasuredEngine,
-    Metrics,
-    a_record,
     measured,
 )
 from tests.support.agent.engines.fake_engine import (
@@ -153,21 +146,3 @@ async def test_an_app_that_is_gone_or_replaced_leaves_no_figures_behind(tmp_path
         await metrics.until(lambda found: ("app_memory_bytes", "shop") not in found)
         await apps.delete("shop", ASKER)
         await metrics.until(lambda found: not any(app == "shop" for _, app in found))
-
-
-@pytest.mark.slow
-async def test_each_app_has_metrics_those_beyond_the_bound_that_were_adopted_too() -> None:
-    sampler = AppSampler(engine=MeasuredEngine(), log=LOG, intervals=OFTEN)
-    names = [f"app-{number:04}" for number in range(MOST_APPS + 3)]
-
-    async def records() -> list[AppView]:
-        return [a_record(name) for name in names]
-
-    async with sampler.sampling(records):
-        values = await Metrics(sampler).until(
-            lambda found: ("app_state", f"{names[-1]}/running") in found
-        )
-
-    shown = [app for name, app in values if name == "app_state"]
-    assert shown == [f"{name}/running" for name in names]
-    assert values["agent_promised_memory_bytes", ""] == len(names) * 64 * MIB
