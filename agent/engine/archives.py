@@ -20,31 +20,30 @@ NO_ROOT = re.compile(r"could not find the file / in container", re.IGNORECASE)
 
 
 async def read_file(client: EngineClient, container_id: str, path: str) -> bytes:
-    """Read a small regular file; a link is not followed."""
-    archive = await client.beginning(
-        archive_path(container_id), query={"path": path}, most=SMALL_FILE
-    )
-    return file_content(archive, path)
+    """Read a small regular file; a link is not followed. EngineConflict for another entry."""
+    _, content = await _entry_at(client, container_id, path)
+    if content is None:
+        raise EngineConflict(f"{path} in the container is not a regular file")
+    return content
 
 
-async def first_entry(client: EngineClient, container_id: str, path: str) -> tarfile.TarInfo:
-    """Return the entry of a file or directory itself; EngineRefused."""
-    archive = await client.beginning(
-        archive_path(container_id), query={"path": path}, most=SMALL_FILE
-    )
+async def _entry_at(
+    client: EngineClient, container_id: str, path: str
+) -> tuple[tarfile.TarInfo, bytes | None]:
+    """Return the entry of a file or directory itself, and the content of a regular file.
+
+    Raises EngineRefused for an archive that is malformed, or longer than SMALL_FILE.
+    """
+    query = {"path": path}
+    archive = await client.beginning(archive_path(container_id), query=query, most=SMALL_FILE)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
-            member = opened.next()
+            if (member := opened.next()) is not None:
+                content = opened.extractfile(member) if member.isreg() else None
+                return member, None if content is None else content.read()
     except tarfile.TarError as error:
         raise EngineRefused(f"{path} in the container cannot be read") from error
-    if member is None:
-        raise EngineRefused(f"{path} in the container cannot be read")
-    return member
-
-
-async def _beginning(client: EngineClient, container_id: str, path: str) -> bytes:
-    query = {"path": path}
-    return await client.beginning(archive_path(container_id), query=query, most=SMALL_FILE)
+    raise EngineRefused(f"{path} in the container cannot be read")
 
 
 async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[bytes]) -> None:
@@ -68,25 +67,6 @@ async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[byt
 def archive_path(container_id: str) -> str:
     """Return the path of the API for the files of a container."""
     return f"/containers/{container_id}/archive"
-
-
-def file_content(archive: bytes, path: str) -> bytes:
-    """Return the content of a regular file from the engine's archive, a tar with one member.
-
-    Raises:
-        EngineConflict: the member is not a regular file.
-        EngineRefused: the archive is malformed, or was truncated.
-
-    """
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
-            member = opened.next()
-            content = opened.extractfile(member) if member and member.isreg() else None
-            if content is not None:
-                return content.read()
-    except tarfile.TarError as error:
-        raise EngineRefused(f"{path} in the container cannot be read") from error
-    raise EngineConflict(f"{path} in the container is not a regular file")
 
 
 async def give_to(
@@ -130,7 +110,7 @@ async def _directory(
     The engine mounts a volume behind them, too.
     """
     for _ in range(MOST_LINKS):
-        entry = await first_entry(client, container_id, path)
+        entry, _ = await _entry_at(client, container_id, path)
         if not entry.issym():
             return entry, path
         path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), entry.linkname))
@@ -140,17 +120,19 @@ async def _directory(
 async def _ids(client: EngineClient, container_id: str, user: str) -> tuple[int, int] | None:
     """Return the numbers of a user and its group, None if a name of them is not known."""
     name, _, group = user.partition(":")
-    entry = await _entry(client, container_id, "/etc/passwd", name)
+    entry = await _listed(client, container_id, "/etc/passwd", name)
     uid = _number(name) if entry is None else _number(entry[NUMBER])
     if not group:
         gid = 0 if entry is None else _number(entry[GROUP])
     else:
-        listed = await _entry(client, container_id, "/etc/group", group)
+        listed = await _listed(client, container_id, "/etc/group", group)
         gid = _number(group) if listed is None else _number(listed[NUMBER])
     return None if uid is None or gid is None else (uid, gid)
 
 
-async def _entry(client: EngineClient, container_id: str, path: str, name: str) -> list[str] | None:
+async def _listed(
+    client: EngineClient, container_id: str, path: str, name: str
+) -> list[str] | None:
     """Return the fields of a user or a group, by its name or by its number."""
     try:
         content = await read_file(client, container_id, path)

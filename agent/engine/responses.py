@@ -28,34 +28,6 @@ class Mount(ApiObject):
     name: str = ""
 
 
-class ListedHostConfig(ApiObject):
-    """The part of a container's host configuration that a list shows."""
-
-    network_mode: str = "default"
-
-
-class ListedNetworks(ApiObject):
-    """The networks that a container is connected to, by name."""
-
-    networks: dict[str, Any] | None = None
-
-
-class Listed(ApiObject):
-    """An entry of the list of containers."""
-
-    id: str
-    image: str
-    state: str
-    image_id: str = msgspec.field(name="ImageID")
-    status: str = ""
-    names: list[str] | None = None
-    labels: dict[str, str] | None = None
-    ports: list[Port] | None = None
-    host_config: ListedHostConfig = msgspec.field(default_factory=ListedHostConfig)
-    mounts: list[Mount] | None = None
-    network_settings: ListedNetworks = msgspec.field(default_factory=ListedNetworks)
-
-
 class CheckResult(ApiObject):
     """What one check has found."""
 
@@ -133,6 +105,22 @@ class NetworkSettings(ApiObject):
     networks: dict[str, Any] | None = None
 
 
+class Listed(ApiObject):
+    """An entry of the list of containers."""
+
+    id: str
+    image: str
+    state: str
+    image_id: str = msgspec.field(name="ImageID")
+    status: str = ""
+    names: list[str] | None = None
+    labels: dict[str, str] | None = None
+    ports: list[Port] | None = None
+    host_config: HostConfig = msgspec.field(default_factory=HostConfig)
+    mounts: list[Mount] | None = None
+    network_settings: NetworkSettings = msgspec.field(default_factory=NetworkSettings)
+
+
 class Inspected(ApiObject):
     """The inspection of a container."""
 
@@ -184,30 +172,24 @@ class ListedImage(ApiObject):
     repo_tags: list[str] | None = None
 
 
-class Volume(ApiObject):
-    """The inspection of a volume."""
-
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
-class VolumeList(ApiObject):
-    """A list of volumes."""
-
-    volumes: list[Volume] | None = None
-
-
 class VolumeUsage(ApiObject):
     """How large a volume is, -1 if that was not measured."""
 
     size: int = -1
 
 
-class MeasuredVolume(ApiObject):
-    """A volume with its size."""
+class Volume(ApiObject):
+    """A volume; its size is only in what is on the engine's disk."""
 
-    name: str
+    name: str = ""
+    labels: dict[str, str] | None = None
     usage_data: VolumeUsage | None = None
+
+
+class VolumeList(ApiObject):
+    """A list of volumes."""
+
+    volumes: list[Volume] | None = None
 
 
 class MeasuredContainer(ApiObject):
@@ -220,7 +202,7 @@ class MeasuredContainer(ApiObject):
 class DiskUsage(ApiObject):
     """What is on the engine's disk."""
 
-    volumes: list[MeasuredVolume] | None = None
+    volumes: list[Volume] | None = None
     containers: list[MeasuredContainer] | None = None
 
 
