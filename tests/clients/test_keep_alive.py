@@ -11,6 +11,11 @@ from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 
 NODE = [{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}]
+BODY = msgspec.json.encode(NODE)
+ANSWER = b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(BODY),
+    BODY,
+)
 
 
 async def test_all_heartbeats_go_over_one_connection(http_server: HttpServer) -> None:
@@ -35,11 +40,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew_at_once(
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(writer)
         await read_request(reader)
-        body = msgspec.json.encode(NODE)
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s"
-            % (len(body), body)
-        )
+        writer.write(ANSWER)
         await read_request(reader)  # and closes
 
     async with tcp_server(once) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
@@ -54,14 +55,10 @@ async def test_a_client_that_disconnects_closes_its_connection_and_makes_another
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ended.append(asyncio.Event())
-        body = msgspec.json.encode(NODE)
         try:
             while True:
                 await read_request(reader)
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s"
-                    % (len(body), body)
-                )
+                writer.write(ANSWER)
         finally:
             ended[-1].set()
 
@@ -82,20 +79,16 @@ def test_a_second_try_on_a_new_connection_is_within_the_time_limit_of_the_first(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(writer)
-        loop, body = asyncio.get_running_loop(), msgspec.json.encode(NODE)
+        loop = asyncio.get_running_loop()
         assert isinstance(loop, FastForwardLoop)
-        answer = b"HTTP/1.1 200 OK\r\nRollcall: registry\r\nContent-Length: %d\r\n\r\n%s" % (
-            len(body),
-            body,
-        )
         await read_request(reader)
         if len(connections) == 1:
-            writer.write(answer)
+            writer.write(ANSWER)
             await read_request(reader)
             await loop.advance(60)  # and closes
         else:
             await loop.advance(60)
-            writer.write(answer)
+            writer.write(ANSWER)
 
     async def report_twice() -> None:
         async with (

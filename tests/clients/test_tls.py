@@ -65,18 +65,6 @@ def test_a_certificate_replaces_one_that_is_not_valid_either(tmp_path: Path) -> 
     assert client_tls.context() is not before
 
 
-def test_a_ca_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match=r"ca\.crt: No such file"):
-        ClientTls(ca=tmp_path / "ca.crt").context()
-
-
-def test_a_ca_that_is_no_certificate_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("hello")
-
-    with pytest.raises(BadFile, match=r"ca\.crt: "):
-        ClientTls(ca=tmp_path / "ca.crt").context()
-
-
 @pytest.mark.slow
 def test_a_key_behind_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)

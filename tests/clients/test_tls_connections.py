@@ -137,26 +137,16 @@ async def test_a_client_certificate_is_shown_where_it_is_asked_for(
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
-async def test_a_missing_client_certificate_is_told_so(
-    tmp_path: Path, http_server: HttpServer
-) -> None:
-    authority = Authority(tmp_path)
-    tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
-
-    url = await http_server(accept_heartbeat, tls=tls)
-    failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
-
-    assert isinstance(failure, CertificateRefused)
-
-
 @pytest.mark.slow
-async def test_a_client_certificate_of_another_ca_is_told_so(
-    tmp_path: Path, http_server: HttpServer
+@pytest.mark.parametrize("is_missing", [True, False])
+async def test_a_client_certificate_that_is_missing_or_of_another_ca_is_told_so(
+    tmp_path: Path, http_server: HttpServer, *, is_missing: bool
 ) -> None:
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
     stranger = self_signed(tmp_path, "web-1")
-    client_tls = ClientTls(ca=authority.ca, certificate=stranger.certificate, key=stranger.key)
+    ours = (None, None) if is_missing else (stranger.certificate, stranger.key)
+    client_tls = ClientTls(ca=authority.ca, certificate=ours[0], key=ours[1])
 
     url = await http_server(accept_heartbeat, tls=tls)
     assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
