@@ -108,7 +108,7 @@ async def _take_steps(session: Session, steps: Sequence[Step]) -> int:
                     failed = True
 
     by_host: dict[str, list[Step]] = {}
-    for step in steps:
+    for step in sorted(steps, key=lambda step: step.node.hostname):
         by_host.setdefault(step.node.hostname, []).append(step)
     await asyncio.gather(*map(change, by_host.values()))
     if failed:
