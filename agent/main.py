@@ -13,8 +13,9 @@ from agent.state.files import StateError
 from config import logs
 from config.command_line import CommandLine
 from config.load import ConfigError, lines_in_mistakes
-from httpd.process import exit_without_threads, open_closed_streams, run_to_end
+from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
+from runtime.standard_streams import open_closed_streams
 
 # After this exit status, systemd does not start the agent again.
 PERMANENT = 2

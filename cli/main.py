@@ -24,7 +24,7 @@ from cli.errors import (
 from cli.output.output import Format, GlobalOptions, ProcessIO
 from cli.output.text import block, of_context, steps_of, visible
 from cli.table import COMMANDS, ELSEWHERE, LazyGroup, completed, looked_at, mistaken
-from httpd.process import open_closed_streams
+from runtime.standard_streams import open_closed_streams
 
 GC_THRESHOLD = 50_000
 NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

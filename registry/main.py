@@ -9,11 +9,12 @@ from clients.message import HostnameInvalid
 from config import logs
 from config.command_line import CommandLine
 from config.load import ConfigError, lines_in_mistakes
-from httpd.process import exit_without_threads, open_closed_streams, run_to_end
+from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 from registry import daemon, maintenance
 from registry.errors import StoreOpenError, StoreVersionError
 from registry.settings import RegistryConfiguration
+from runtime.standard_streams import open_closed_streams
 
 DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = WRONG_RELEASE = 2  # systemd does not try again: it would not help
