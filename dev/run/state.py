@@ -66,7 +66,9 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
     _write_once(folder / "registry.yml", _yaml(_registry(folder, registry)))
     _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
     agent_settings = _load(folder / "agent.yml", AgentSettings)
-    _write_node_key(folder, agent_settings.node.hostname or system_hostname())
+    hostname = agent_settings.node.hostname or system_hostname()
+    _write_node_key(folder, hostname)
+    _write_once(folder / "expected", f"# The hosts that are to report, one a line.\n{hostname}\n")
     return DevState(
         folder=folder,
         registry=_load(folder / "registry.yml", RegistrySettings).listen,
@@ -123,7 +125,8 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
         ],
         "node_secret": {"file": "node.secret"},
         "store": f"sqlite:///{folder / 'registry.db'}",
-        "nodes": {"warm_up_seconds": 0},  # the one host of a new registry is known at once
+        # The one host of a new registry is known at once.
+        "nodes": {"warm_up_seconds": 0, "expected": "expected"},
         "max_connections": MAX_CONNECTIONS,
         "log": {"format": "console"},
     }
