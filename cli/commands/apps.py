@@ -13,6 +13,7 @@ import click
 from cli.command import app_argument, choice_options, command, log_options
 from cli.commands.logs import log_lines
 from cli.errors import DONE, FAILED, CommandError
+from cli.output.health import DOWN
 from cli.output.output import Format
 from cli.output.text import (
     Whole,
@@ -207,7 +208,8 @@ def top(session: Session, *, sort: str, choice: HostChoice) -> int:
 
 
 def _used(record: Record, usage: Record, until: int | None) -> Record:
-    """Return what an app used when it was measured last; None for what is not known."""
+    """Return what an app used when it was measured last; None if unknown, or if it is down."""
+    usage = {} if record["state"] in DOWN else usage
     cpu, memory = ((usage.get(key) or [None])[-1] for key in ("cpu_percent", "memory_bytes"))
     limit = record.get("memory")
     limit_bytes = limit * MIB if isinstance(limit, int) and limit > 0 else None

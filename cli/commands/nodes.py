@@ -305,6 +305,7 @@ def roll_call(session: Session) -> int:
         ) from error
     output = session.output
     items = [item for state in MISSED_FIRST for item in _called_items(found, state)]
+    called = f"{found.present} of {found.expected} expected hosts report"
     if output.form in (Format.JSON, Format.YAML):
         output.value(msgspec.to_builtins(found))
     else:
@@ -312,9 +313,9 @@ def roll_call(session: Session) -> int:
             items,
             columns=(("hostname", "HOST"), "state", "last_seen", "rejected"),
             name="hostname",
-            empty=f"all {found.expected} expected hosts report",
+            empty=f"{called}: none is missing",
         )
-        output.count(f"{found.present} of {found.expected} expected hosts report")
+        output.count(called)
         missing = [*found.absent, *found.stale]
         if missing:
             output.next_steps(typed(f"{session.rollcall} why", missing[0].hostname))

@@ -292,10 +292,10 @@ def _facts(details: Record, output: Output) -> Iterator[tuple[str, str]]:
             yield "message", first_line(details["message"]) or ""
         change = details["last_change"]
         if change is not None:
-            fields = ", ".join(changed_fields(change["changed"]) or []) or "nothing"
+            fields = ", ".join(changed_fields(change["changed"]) or [])
             when = output.time(change["created_at"])
             what = f"{change['operation']} by {change['by']} at {when}"
-            yield "last change", f"{what}, revision {change['revision']}: {fields}"
+            yield "last change", f"{what}, revision {change['revision']}{fields and f': {fields}'}"
         limit, used = details["memory_limit_bytes"], details["memory_bytes"]
         cpu = details["cpu_percent"]
         used_cpu = "-" if cpu is None else f"{cpu:.1f} %"

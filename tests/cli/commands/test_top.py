@@ -56,6 +56,17 @@ async def test_the_largest_come_first(rollcall: Rollcall, sort: str, names: list
 
 
 @pytest.mark.usefixtures("fleet")
+async def test_an_app_that_is_down_uses_nothing(rollcall: Rollcall, agent: FakeAgent) -> None:
+    agent.answers["GET", "/v1/apps"] = [
+        APP_RECORD | {"name": "shop", "cpu": 50, "memory": 64, "state": "exited"}
+    ]
+
+    ran = await rollcall("top", "web-1")
+
+    assert [" ".join(row) for row in ran.rows()] == ["web-1/shop exited - 50 - 64.0 MiB - -"]
+
+
+@pytest.mark.usefixtures("fleet")
 async def test_programs_get_numbers_and_each_host_that_fails(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
