@@ -78,6 +78,10 @@ TESTS = {
         "agent/apps/containers/test_lost_network.py",
         "test_an_app_whose_network_was_removed_is_to_be_rebuilt",
     ),
+    "the rules of the engine's firewall are flushed": (
+        "agent/apps/operations/test_before_stop.py",
+        "test_without_rules_of_its_firewall_the_engine_is_asked_to_stop_no_app",
+    ),
     "`docker pause`": (
         "agent/apps/upkeep/test_monitor.py",
         "test_nothing_is_checked_while_an_app_is_paused",
