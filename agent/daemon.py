@@ -313,9 +313,9 @@ def _group_reporters(
             registries=[],
         ),
         hosting=lambda: builder.last_hosted_apps,
-        foreign=apps.queries.foreign,
+        foreign=lambda: apps.context.ownership.foreign,
     )
-    apps.queries.ownership.listeners.append(status.write)
+    apps.context.ownership.listeners.append(status.write)
     heartbeat_metrics = HeartbeatMetrics(agent.metrics)
 
     def reporter(group: RegistryGroup) -> Reporter:

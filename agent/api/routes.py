@@ -88,7 +88,7 @@ class AppsApi:
         self._logs = LogStreams()
         self._data = DataTransfers(apps, idle_seconds=upload_idle_seconds)
         self._changes = ChangesApi(apps=apps, data=self._data)
-        self._events = EventsApi(apps.feed, log, max_connections=max_connections)
+        self._events = EventsApi(apps.context.repository.feed, log, max_connections=max_connections)
         self._reads = SingleFlight[str, bytes]()
 
     def routes(self) -> list[web.RouteDef]:

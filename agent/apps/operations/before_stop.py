@@ -28,7 +28,6 @@ from agent.model import App
 EntryT = TypeVar("EntryT", bound=JournalEntry)
 RestartT = TypeVar("RestartT", StartEntry, ReplaceEntry)
 
-CANNOT_RUN = (DiskFull, NetworkNotFound, PortsNotPublished)
 # No image has it.
 NO_PROGRAM = "/.rollcall-no-program"
 
@@ -73,36 +72,45 @@ async def check_and_drain(
 
 
 async def _check(host: Host, app: App, following: str | None) -> None:
-    await host.images.unneeded.make_room()
-    if following is not None:
-        container = await host.context.engine.inspect(following)
-        await host.containers.reconnect(container)
-        await _check_ports(host, app, container)
+    """Raise an error if there is no room, or if the container ``following`` could not be started.
 
-
-async def _check_ports(host: Host, app: App, following: InspectedContainer) -> None:
-    """Raise StartFailed if the engine publishes no ports, as after a flush of the firewall.
-
-    Only the engine can tell. It publishes a free port of a container that has none of its program:
-    nothing of the image runs, and the app's own ports are still those of the old container.
+    Whether ports are published, as not after a flush of the firewall, only the engine can tell. It
+    publishes a free port of a container that has none of its program: nothing of the image runs,
+    and the app's own ports are still those of the old container.
     """
-    name = f"{app.name}.PORTS-{secrets.token_hex(4)}"
-    host.data.in_use.add(name)
+    await host.images.unneeded.make_room()
+    if following is None:
+        return
+    engine = host.context.engine
+    container = await engine.inspect(following)
+    await host.containers.reconnect(container)
+    # Newer engines publish after they have made the process, so there is one: the engine's own.
+    probe = _probe(host, app, container, init=(await engine.info()).init)
+    host.data.in_use.add(probe.name)
     try:
-        await _publish(host, name, following)
+        container_id = await engine.create(probe)
+        try:
+            await engine.start(container_id)
+        finally:
+            with suppress(ObjectNotFound):
+                await engine.remove(container_id)
     except PortsNotPublished as error:
         raise StartFailed(
             f"app `{app.name}` was not stopped, since it could not be started again: {error};"
             f" {RESTART_ENGINE}"
         ) from error
+    except (DiskFull, NetworkNotFound):
+        raise
+    except EngineRefused as error:  # whatever else it lacks, such as a program
+        host.context.log.debug("container without a program not started", reason=str(error))
     finally:
-        host.data.in_use.discard(name)
+        host.data.in_use.discard(probe.name)
 
 
-async def _publish(host: Host, name: str, following: InspectedContainer) -> None:
-    engine, defaults = host.context.engine, host.context.defaults
-    spec = ContainerSpec(
-        name=name,
+def _probe(host: Host, app: App, following: InspectedContainer, *, init: bool) -> ContainerSpec:
+    defaults = host.context.defaults
+    return ContainerSpec(
+        name=f"{app.name}.PORTS-{secrets.token_hex(4)}",
         image=following.image_id,
         labels=container_labels(agent=host.context.ownership.agent, helps=True),
         env={},
@@ -114,22 +122,10 @@ async def _publish(host: Host, name: str, following: InspectedContainer) -> None
         log_mib=1,
         stop_seconds=0,
         volumes=following.volumes,
-        # Newer engines publish after they have made the process, so there is one: the engine's own.
-        init=(await engine.info()).init,
+        init=init,
         no_new_privileges=True,
         entrypoint=NO_PROGRAM,
         fill_volumes=False,
         network=None if following.network == "default" else following.network,
         autostart=False,
     )
-    try:
-        container_id = await engine.create(spec)
-        try:
-            await engine.start(container_id)
-        finally:
-            with suppress(ObjectNotFound):
-                await engine.remove(container_id)
-    except CANNOT_RUN:
-        raise
-    except EngineRefused as error:  # whatever else it lacks, such as a program
-        host.context.log.debug("container without a program not started", reason=str(error))

@@ -11,7 +11,6 @@ from agent.apps.errors import AppNotFound
 from agent.apps.host import Host
 from agent.apps.operations.export import Export, Reading
 from agent.apps.records import AppView, EventView, PlanView, event_view
-from agent.apps.repository.events import EventFeed
 from agent.apps.requests import Create, Delete, Request, Stop
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.hosted_apps import HostedAppsQuery
@@ -37,6 +36,7 @@ class Apps:
         self.queries = queries
         self.hosted = hosted
         self.host = host
+        self.context = host.context
         self._repository = host.context.repository
 
     async def change(self, request: Request, requester: Requester) -> AppView | None:
@@ -109,11 +109,6 @@ class Apps:
         """Return the revisions of an app, the newest first."""
         self._repository.get(name)
         return await self._repository.store.revisions(name)
-
-    @property
-    def feed(self) -> EventFeed:
-        """The latest events of all apps."""
-        return self._repository.feed
 
     async def events(self, name: str) -> list[EventView]:
         """Return the last events of an app, the oldest first; AppNotFound."""

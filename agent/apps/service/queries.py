@@ -1,7 +1,7 @@
 """Queries about apps. The engine is asked each time; nothing is cached."""
 
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ from agent.engine.models import (
     Process,
     Sample,
 )
-from agent.model import ForeignObject
 
 # An average over a longer time says nothing about the present.
 MAX_SAMPLE_AGE_SECONDS = 300.0
@@ -52,7 +51,6 @@ class AppQueries:
     """Answers queries about apps."""
 
     def __init__(self, host: Host, runner: OperationRunner) -> None:
-        self.ownership = host.context.ownership
         self._host = host
         self._context = host.context
         self._runner = runner
@@ -83,16 +81,12 @@ class AppQueries:
         )
 
     async def _own(self, listed: Collection[Container]) -> dict[str, Container]:
-        found = {each.id: each for each in await self.ownership.own(listed)}
+        found = {each.id: each for each in await self._context.ownership.own(listed)}
         findings = self._context.health.findings
         for app in self._context.repository.existing():
             if app.container_id in found:
                 found[app.container_id] = findings.shown(app, found[app.container_id])
         return found
-
-    def foreign(self) -> Sequence[ForeignObject]:
-        """Return the containers and volumes of apps that are not this agent's."""
-        return self.ownership.foreign
 
     async def one(self, name: str) -> AppView:
         """Return one app; AppNotFound."""
@@ -103,7 +97,7 @@ class AppQueries:
             )
         except ObjectNotFound:
             container = None
-        if container is not None and not await self.ownership.owns(container):
+        if container is not None and not await self._context.ownership.owns(container):
             container = None
         if container is not None:
             container = self._context.health.findings.shown(app, container)

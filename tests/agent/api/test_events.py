@@ -153,7 +153,9 @@ async def test_a_follower_that_does_not_keep_up_is_cut_off(tmp_path: Path) -> No
             assert head.startswith(b"HTTP/1.1 200")
 
             for number in range(1, MAX_EVENTS * 2, 100):
-                asked.apps.feed.add([large_event(each) for each in range(number, number + 100)])
+                asked.apps.context.repository.feed.add(
+                    [large_event(each) for each in range(number, number + 100)]
+                )
                 await asyncio.sleep(0)
 
             await asyncio.wait_for(asyncio.to_thread(read_to_the_end, slow), TIMEOUT_SECONDS)

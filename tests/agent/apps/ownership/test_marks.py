@@ -125,7 +125,9 @@ async def test_what_has_no_mark_of_its_own_is_not_read_back_after_the_database_w
 
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
         assert [each.name for each in await apps.queries.all()] == ["web"]
-        assert [(each.name, each.agent) for each in apps.queries.foreign()] == [("thief", None)]
+        assert [(each.name, each.agent) for each in apps.context.ownership.foreign] == [
+            ("thief", None)
+        ]
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> No
     for _ in range(2):
         async with agent(tmp_path / "second", engine, SECOND, log=log) as apps:
             assert await names(apps) == []
-            told = {(each.kind, each.name, each.agent) for each in apps.queries.foreign()}
+            told = {(each.kind, each.name, each.agent) for each in apps.context.ownership.foreign}
             assert told == {("container", "web", FIRST), ("volume", VOLUME, FIRST)}
             with pytest.raises(NameTaken, match="rollcall-agent adopt"):
                 await create(apps)
@@ -96,7 +96,7 @@ async def test_a_volume_without_identity_is_nobodys_whoever_adopts(tmp_path: Pat
     async with agent(tmp_path, engine) as apps:
         with pytest.raises(NameTaken, match="remove the volume if nobody needs its data"):
             await create(apps)
-        assert [each.name for each in apps.queries.foreign()] == [VOLUME]
+        assert [each.name for each in apps.context.ownership.foreign] == [VOLUME]
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ async def test_without_its_identity_an_agents_apps_run_on_and_what_carries_it_is
 
     async with agent(tmp_path, engine, THIRD) as apps:
         assert await names(apps) == ["adopted", "own"]
-        assert {(each.kind, each.name) for each in apps.queries.foreign()} == {
+        assert {(each.kind, each.name) for each in apps.context.ownership.foreign} == {
             ("container", "adopted"),
             ("volume", "rollcall-adopted"),
             ("volume", "rollcall-own"),
@@ -122,7 +122,7 @@ async def test_without_its_identity_an_agents_apps_run_on_and_what_carries_it_is
     left = dict(engine.state.volumes)
     assert await adopt(tmp_path, engine, THIRD) == {FIRST: True, SECOND: True}
     async with agent(tmp_path, engine, THIRD) as apps:
-        assert apps.queries.foreign() == ()
+        assert apps.context.ownership.foreign == ()
         for name in ("adopted", "own"):
             await apps.rebuild(name, ASKER)
             await apps.delete(name, ASKER)

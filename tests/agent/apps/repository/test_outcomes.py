@@ -83,7 +83,7 @@ async def test_whoever_is_told_of_an_operation_and_asks_at_once_gets_the_app_as_
 ) -> None:
     answers = list[asyncio.Task[AppView]]()
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
-        apps.feed.listeners.append(
+        apps.context.repository.feed.listeners.append(
             lambda: answers.append(asyncio.create_task(apps.queries.one("web")))
         )
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
