@@ -80,15 +80,6 @@ async def test_defaults_are_the_configured_ones(agent: InProcessAgent, busybox_i
     assert (record["cpu"], record["memory"]) == (50, 32)
 
 
-async def test_a_name_in_use_is_a_conflict(agent: InProcessAgent, busybox_image: str) -> None:
-    record = await agent.create(busybox_image)
-
-    answer = await agent.ask("POST", "", {"name": record["name"], "image": busybox_image})
-
-    assert answer.status == 409
-    assert record["name"] in answer.json["message"]
-
-
 async def test_a_foreign_container_of_that_name_is_a_conflict_and_left_alone(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -70,6 +70,7 @@ async def test_a_name_in_use_is_refused_before_a_turn_and_without_a_warning(
     wrong = await agent.ask("PUT", f"/{record['name']}", {"cpu": 10**6})
 
     assert (answer.status, wrong.status) == (409, 400)
+    assert record["name"] in answer.json["message"]
     told = [each for each in agent.log.entries if each["event"] == "operation failed"]
     assert [(each["operation"], each["log_level"]) for each in told] == [("update", "debug")]
 
