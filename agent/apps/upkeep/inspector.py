@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from math import ceil, inf
 
 from agent.apps.context import AgentContext
 from agent.apps.upkeep.reconciler import ContainerObserver
 from agent.engine.errors import EngineError, ObjectNotFound
 from agent.engine.models import Container, ContainerEvent
+from runtime.pauses import Pauses
 
 # Those without an event are inspected in turn, so many in each round at most.
 ROUND_SECONDS = 60.0
@@ -24,14 +24,6 @@ TURN_SECONDS = 2.0
 CHANGES = frozenset({"start", "die", "stop", "pause", "unpause", "update"})
 # The engine goes on to another state, and may send no event.
 TRANSIENT = frozenset({"restarting", "removing"})
-
-
-@dataclass
-class _Suspect:
-    """A container whose listed state may be wrong."""
-
-    due: float
-    pause: float = FIRST_PAUSE_SECONDS
 
 
 class Inspector(ContainerObserver):
@@ -56,7 +48,9 @@ class Inspector(ContainerObserver):
         self.listeners: list[Callable[[], None]] = []
         self._monotonic = monotonic
         self._inspected_at: dict[str, float] = {}
-        self._suspects: dict[str, _Suspect] = {}
+        # Containers whose listed state may be wrong.
+        self._suspects = set[str]()
+        self._pauses = Pauses(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, monotonic=monotonic)
         self._next_round = -inf
         self._slots = asyncio.Semaphore(INSPECTED_AT_ONCE)
         self._task: asyncio.Task[None] | None = None
@@ -64,19 +58,23 @@ class Inspector(ContainerObserver):
     def happened(self, event: ContainerEvent) -> None:
         """Inspect the container of an event soon: it may have changed."""
         if event.action in CHANGES:
-            self._suspects[event.container_id] = _Suspect(due=self._monotonic())
+            self._suspects.add(event.container_id)
+            self._pauses.forget(event.container_id)
 
     def engine_gone(self) -> None:
         """Inspect all containers as soon as the engine is back: events are missing."""
         self._inspected_at.clear()
         self._suspects.clear()
+        self._pauses.keep(())
 
     def seconds_to_next(self, most: float) -> float:
         """Return the seconds until the next inspection is due, at most ``most``."""
         if self._task is not None and not self._task.done():
             return most
-        dues = [self._next_round, *(each.due for each in self._suspects.values())]
-        return max(0.0, min([most, *(due - self._monotonic() for due in dues)]))
+        if any(map(self._pauses.is_due, self._suspects)):
+            return 0.0
+        most = min(most, max(0.0, self._next_round - self._monotonic()))
+        return self._pauses.seconds_to_next(self._suspects, most)
 
     async def observe(self, containers: Mapping[str, Container]) -> None:
         """Inspect what is due, and wait for that for a moment; ``containers`` are all, by id."""
@@ -93,21 +91,20 @@ class Inspector(ContainerObserver):
 
     def _keep(self, present: Collection[str]) -> None:
         """Forget containers that are gone; a new one is due."""
-        now = self._monotonic()
-        for container_id in set(present) - self._inspected_at.keys():
-            self._suspects.setdefault(container_id, _Suspect(due=now))
+        self._suspects |= set(present) - self._inspected_at.keys()
+        self._suspects.intersection_update(present)
+        self._pauses.keep(present)
         self._inspected_at = {each: self._inspected_at.get(each, -inf) for each in present}
-        self._suspects = {each: self._suspects[each] for each in present if each in self._suspects}
         kept = self.autostarting
         self.autostarting = {each: kept[each] for each in present if each in kept}
 
     def _due(self) -> set[str]:
         now = self._monotonic()
-        due = {each for each, suspect in self._suspects.items() if suspect.due <= now}
+        due = set(filter(self._pauses.is_due, self._suspects))
         if self._next_round <= now:
             self._next_round = now + ROUND_SECONDS
             number = min(MOST_IN_A_ROUND, ceil(len(self._inspected_at) / ROUNDS))
-            others = self._inspected_at.keys() - self._suspects.keys()
+            others = self._inspected_at.keys() - self._suspects
             due.update(sorted(others, key=self._inspected_at.__getitem__)[:number])
         return due
 
@@ -123,24 +120,27 @@ class Inspector(ContainerObserver):
 
     async def _inspect(self, listed: Container, app: str) -> bool:
         """Inspect a container of an app; return whether the list was wrong."""
-        now, suspect = self._monotonic(), self._suspects.get(listed.id)
-        if suspect is not None:
-            suspect.due = now + suspect.pause
-            suspect.pause = min(2 * suspect.pause, MAX_PAUSE_SECONDS)
+        now = self._monotonic()
+        if listed.id in self._suspects:
+            self._pauses.delay(listed.id)
         try:
             async with self._slots:
                 seen = await self._context.engine.inspect(listed.id)
         except ObjectNotFound:
             return False
         except EngineError:  # it is inspected again
-            self._suspects.setdefault(listed.id, _Suspect(due=now + FIRST_PAUSE_SECONDS))
+            if listed.id not in self._suspects:
+                self._suspects.add(listed.id)
+                self._pauses.delay(listed.id)
             return False
         self._context.health.runs.inspected(app, seen)
         self._inspected_at[listed.id] = now
         self.autostarting[listed.id] = seen.autostart
         agrees = (seen.state, seen.networks) == (listed.state, listed.networks)
-        if agrees and seen.state not in TRANSIENT and self._suspects.get(listed.id) is suspect:
-            self._suspects.pop(listed.id, None)
+        # After an event in the meantime, it has no pause.
+        if agrees and seen.state not in TRANSIENT and self._pauses.last(listed.id):
+            self._suspects.discard(listed.id)
+            self._pauses.forget(listed.id)
         return not agrees
 
     async def close(self) -> None:

@@ -141,6 +141,9 @@ async def test_what_died_is_inspected_at_once_and_all_are_after_a_break_of_the_e
     assert scene.inspector.seconds_to_next(ROUND_SECONDS) == 0
     assert await scene.inspected_within(1) == {"c1": 1}
 
+    scene.engine.state.containers["c2"].state = "restarting"  # so that there is a pause
+    scene.inspector.happened(event("die", "c2"))
+    assert (await scene.inspected_within(4))["c2"] >= 3
     scene.inspector.engine_gone()
     scene.engine.counts.clear()
     await scene.look()
