@@ -7,17 +7,7 @@ import pytest
 from httpd.server.limits import Timeouts
 from httpd.server.requests import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from tests.support.httpd.lane_server import lane_server
-from tests.support.httpd.sample_server import WRITER, sample_server
-
-
-async def exchange(address: tuple[str, int], request: bytes) -> bytes:
-    """Send the bytes as they are and read until the server closes."""
-    reader, writer = await asyncio.open_connection(*address)
-    writer.write(request)
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return answer
+from tests.support.httpd.sample_server import WRITER, exchange, sample_server
 
 
 def message(answer: bytes) -> str:

@@ -1,25 +1,16 @@
 """The header by which a client knows that a daemon has answered, and no proxy before it."""
 
-import asyncio
 import re
 
 import pytest
 
 from httpd.server.limits import Timeouts
 from httpd.server.requests import MAX_HEAD_BYTES
-from tests.support.httpd.lane_server import Address, connected, lane_server, read_response, request
-from tests.support.httpd.sample_server import WRITER, sample_server
+from tests.support.httpd.lane_server import connected, lane_server, read_response, request
+from tests.support.httpd.sample_server import WRITER, exchange, sample_server
 
 KEY = f"Authorization: Bearer {WRITER}\r\n".encode()
 BRIEF = Timeouts(linger=0.1)
-
-
-async def answer(address: Address, sent: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(*address)
-    writer.write(sent)
-    received = await reader.read()
-    writer.close()
-    return received
 
 
 def identities(received: bytes) -> list[bytes]:
@@ -49,7 +40,7 @@ def identities(received: bytes) -> list[bytes]:
 )
 async def test_every_answer_says_which_daemon_it_is_from(status: int, sent: bytes) -> None:
     async with sample_server(timeouts=BRIEF) as address:
-        received = await answer(address, sent + b"Connection: close\r\n\r\n")
+        received = await exchange(address, sent + b"Connection: close\r\n\r\n")
     assert received.split(b" ")[1] == b"%d" % status
     assert identities(received) == [b"sample"]
 
@@ -58,7 +49,7 @@ async def test_a_client_that_finds_no_room_is_answered_by_the_daemon_too() -> No
     async with lane_server(max_connections=1) as (api, address), connected(address) as (_, writer):
         writer.write(request("later"))
         await api.is_waiting.wait()
-        received = await answer(address, b"")
+        received = await exchange(address, b"")
         api.later.set_result(None)
     assert received.startswith(b"HTTP/1.1 503 ")
     assert identities(received) == [b"sample"]

@@ -11,7 +11,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
-from httpd.auth import Caller, Keyring, fingerprint
+from httpd.auth import Caller, Keyring
 from httpd.bodies import (
     BODY_TIMEOUT_SECONDS,
     BodyLimits,
@@ -25,13 +25,9 @@ from httpd.server.lane import Endpoint, LaneResponse, Peer, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
-from tests.support.httpd.sample_server import READER, SWAGGER, WRITER
+from tests.support.httpd.sample_server import KEYS, SWAGGER, WRITER
 
 Address = tuple[str, int]
-KEYS = [
-    (fingerprint(READER), Caller("reader", frozenset({"read"}))),
-    (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
-]
 
 
 class Unavailable(Exception):

@@ -176,3 +176,13 @@ async def sample_server(
     ) as listener:
         address = await listener.start((host, port), shared=shared)
         yield address
+
+
+async def exchange(address: tuple[str, int], request: bytes) -> bytes:
+    """Send the bytes as they are and read until the server closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
