@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple, Self
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -24,7 +26,7 @@ from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
 from httpd.systemd.service import SystemdNotifier, SystemdSockets
 from httpd.write_ahead_log import watching_log
-from registry.api.access import NodeKeyCallers
+from registry.api.access import NodeKeys
 from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
 from registry.callbacks.receiver import Callback
@@ -80,7 +82,7 @@ async def run(
     # loop computes: with the default of 5 ms, a heartbeat beside a long list took 0.3 s.
     sys.setswitchinterval(SWITCH_SECONDS)
     map_large_blocks()
-    keyring = Keyring(configuration.callers, derived=configuration.node_key_callers())
+    keyring = Keyring(configuration.callers, derived=configuration.node_keys())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
@@ -137,9 +139,7 @@ async def run(
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await stack.enter_async_context(registry.callbacks.sending(configuration.callbacks()))
-        await signals.run_until_stopped(
-            Reloader(configuration, keyring=keyring, registry=registry, log=log)
-        )
+        await signals.run_until_stopped(partial(reload, configuration, keyring, registry))
 
 
 async def accept_when_loaded(
@@ -267,56 +267,34 @@ class IndexRefresher:
         self._nodes_to_freeze = min(self._nodes_to_freeze, known + NODES_PER_FREEZE)
 
 
-class Reloader:
-    """Reads keys, callbacks, and denied and expected hosts again when called.
+async def reload(
+    configuration: RegistryConfiguration, keyring: Keyring, registry: Registry
+) -> None:
+    """Read keys, callbacks, and denied and expected hosts again, and use them from now on.
 
-    Raises ConfigError; the old ones stay then.
-
-    It reads them in a thread, as a file with many keys takes long. Other settings that differ are
-    logged, because they need a restart.
+    Other settings that differ are logged, because they need a restart. Raises ConfigError; the old
+    ones stay then.
     """
-
-    def __init__(
-        self,
-        configuration: RegistryConfiguration,
-        *,
-        keyring: Keyring,
-        registry: Registry,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._configuration = configuration
-        self._keyring = keyring
-        self._registry = registry
-        self._log = log
-
-    async def __call__(self) -> None:
-        """Replace them by those that the settings and their files hold now."""
-        fresh = await asyncio.to_thread(self._read)
-        self._keyring.replace(fresh.callers, derived=fresh.derived)
-        self._registry.callbacks.replace(fresh.callbacks)
-        await self._registry.deny(fresh.settings.nodes.denied)
-        await self._registry.expected_file.read()
-        log_pending_restarts(
-            changed_settings(
-                self._configuration.settings,
-                fresh.settings,
-                except_for=("callbacks", "keys", "node_secret", "nodes.denied"),
-            ),
-            self._log,
-        )
-
-    def _read(self) -> "_Reloaded":
-        with lines_in_mistakes(self._configuration.file):
-            fresh = RegistryConfiguration(self._configuration.file)
-            return _Reloaded(
-                fresh.callers, fresh.node_key_callers(), fresh.callbacks(), fresh.settings
-            )
+    settings, callers, keys, callbacks = await asyncio.to_thread(_read_again, configuration.file)
+    keyring.replace(callers, derived=keys)
+    registry.callbacks.replace(callbacks)
+    await registry.deny(settings.nodes.denied)
+    await registry.expected_file.read()
+    log_pending_restarts(
+        changed_settings(
+            configuration.settings,
+            settings,
+            except_for=("callbacks", "keys", "node_secret", "nodes.denied"),
+        ),
+        registry.context.log,
+    )
 
 
-class _Reloaded(NamedTuple):
-    """What was read again; the settings hold no key any more."""
-
-    callers: Sequence[tuple[bytes, Caller]]
-    derived: NodeKeyCallers | None
-    callbacks: Sequence[Callback]
-    settings: RegistrySettings
+def _read_again(
+    file: Path,
+) -> tuple[RegistrySettings, Sequence[tuple[bytes, Caller]], NodeKeys | None, Sequence[Callback]]:
+    """Read the settings, and the files that they name, in a thread: many keys take long."""
+    with lines_in_mistakes(file):
+        fresh = RegistryConfiguration(file)
+        callers = fresh.callers  # from then on the settings hold no key
+        return fresh.settings, callers, fresh.node_keys(), fresh.callbacks()

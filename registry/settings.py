@@ -25,7 +25,7 @@ from config.server import Secret
 from httpd.auth import Caller, fingerprint
 from httpd.clients import TrustedProxies
 from httpd.server.tls import ServerTls, server_tls, tls_checks
-from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.api.access import NodeKeys
 from registry.callbacks.receiver import Callback
 from registry.nodes.search import Filters
 from registry.prometheus.targets import TargetOptions
@@ -116,7 +116,7 @@ class RegistryConfiguration:
             "callbacks": self.callbacks,
             "keys": lambda: self.callers,
             "nats": self.nats_options,
-            "node_secret": self.node_key_callers,
+            "node_secret": self.node_keys,
             "store": lambda: self._store(NatsOptions()),
             "tls": self.tls,
         }
@@ -162,11 +162,6 @@ class RegistryConfiguration:
         ]
         raise_mistakes(mistakes_of(self.file, reads))
         return NodeKeys([read() for read in reads])
-
-    def node_key_callers(self) -> NodeKeyCallers | None:
-        """Return what turns the keys of hosts into callers; None if there is no secret for it."""
-        keys = self.node_keys()
-        return NodeKeyCallers(keys) if keys else None
 
     def callbacks(self) -> list[Callback]:
         """Return the receivers of changes, with their keys. Raises ConfigError."""

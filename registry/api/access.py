@@ -127,8 +127,8 @@ class NodeKeys:
         """Return the key of a host; its hostname is normalised already."""
         return _node_key(self._secrets[0], hostname)
 
-    def hostname_of(self, key: str) -> str | None:
-        """Return the host that a key is good for, or None if it is no node key."""
+    def __call__(self, key: str) -> Caller | None:
+        """Return the caller of a node key, which may register its host; None for other keys."""
         version, _, rest = key.partition(".")
         hostname = rest.rpartition(".")[0]
         if version != NODE_KEY_VERSION or not _is_normal(hostname):
@@ -136,19 +136,7 @@ class NodeKeys:
         given = key.encode("utf-8", "surrogateescape")
         # Every secret is compared, so that the time does not show which one fits.
         fits = [hmac.compare_digest(given, _node_key(s, hostname).encode()) for s in self._secrets]
-        return hostname if any(fits) else None
-
-
-class NodeKeyCallers:
-    """Recognises node keys in requests."""
-
-    def __init__(self, keys: NodeKeys) -> None:
-        self._keys = keys
-
-    def __call__(self, key: str) -> Caller | None:
-        """Return the caller of a node key, which may register its host; None for other keys."""
-        hostname = self._keys.hostname_of(key)
-        if hostname is None:
+        if not any(fits):
             return None
         return Caller(f"node-key:{hostname}", frozenset({"register"}), (hostname,))
 

@@ -61,7 +61,7 @@ class NodeWatch:
         self._writes = registry.nodes.writes
         self._queries = registry.queries
         self._directory = registry.context.directory
-        self._history = registry.change_log
+        self.change_log = registry.change_log
         self._warm_up = registry.warm_up
         self._begun = 0
         self._streams = streams
@@ -79,14 +79,6 @@ class NodeWatch:
         await self._queries.prepare_read()
         return await self._streams.respond(request, WatchCursor(self, view))
 
-    def position_of(self, event_id: str, view: View) -> Position | None:
-        """Return the position of an id; None if a watch cannot resume there."""
-        return self._history.position_of(event_id, address=view.address)
-
-    def id_of(self, position: Position) -> bytes:
-        """Return the id of a position."""
-        return self._history.id_of(position).encode()
-
     def count_begun(self) -> int:
         """Count a client that begins now; return how many have begun so far."""
         self._begun += 1
@@ -94,16 +86,8 @@ class NodeWatch:
 
     def reset(self) -> tuple[bytes, Position]:
         """Return the event with which a watch of all nodes begins, and its position."""
-        position = Position(self._history.last, "")
+        position = Position(self.change_log.last, "")
         return b"".join(self._event("reset", [b"{}"], position)), position
-
-    def is_last(self, position: Position) -> bool:
-        """Return whether nothing has changed since a position."""
-        return position == Position(self._history.last)
-
-    def is_kept(self, number: int) -> bool:
-        """Return whether all changes after a number are kept."""
-        return number >= self._history.first
 
     async def following(self, position: Position, view: View, *, begun: int) -> Run:
         """Return the next events for the client that began as this one; raises StreamBroken."""
@@ -117,7 +101,7 @@ class NodeWatch:
         # At the beginning of the list, no change is sent yet, so their number makes no difference.
         start = position._replace(number=0) if position.listed == "" else position
         # Once changes are dropped, as when hosts are denied, nothing that was made before is sent.
-        key = start, view, self._history.first
+        key = start, view, self.change_log.first
         shared = self._shared.get(key)
         if shared is not None and (position.listed is None or shared.begun >= begun):
             self._shared.move_to_end(key)
@@ -143,18 +127,18 @@ class NodeWatch:
         if position.listed is None:
             return parts, end
         for _ in range(MAX_ROUNDS):  # or a fleet that changes fast enough would never be listed
-            if end.number == self._history.last or sum(map(len, parts)) > MAX_BYTES_AT_ONCE:
+            if end.number == self.change_log.last or sum(map(len, parts)) > MAX_BYTES_AT_ONCE:
                 break
             more, end = self._changed(end, view)
             parts += more
-        if end.number < self._history.last:
+        if end.number < self.change_log.last:
             return parts, end
         listed, end = self._listed(end, position.listed, view)
         return parts + listed, end
 
     def _changed(self, position: Position, view: View) -> tuple[Parts, Position]:
         """Return the events of the next changes, and the position after; raises StreamBroken."""
-        changes = self._history.after(position.number, CHANGES_AT_ONCE)
+        changes = self.change_log.after(position.number, CHANGES_AT_ONCE)
         if changes is None:
             raise StreamBroken
         end = position._replace(number=position.number + len(changes))
@@ -215,7 +199,8 @@ class NodeWatch:
     ) -> Parts:
         """Return an event in parts, of which a large one is shared with the directory."""
         return [
-            b"id: %b\nevent: %b\ndata: " % (self.id_of(position), kind.encode()),
+            b"id: %b\nevent: %b\ndata: "
+            % (self.change_log.id_of(position).encode(), kind.encode()),
             *data,
             b"\n\n",
         ]
@@ -225,7 +210,7 @@ class WatchCursor:
     """The position of one client; it has taken all changes up to a number."""
 
     def __init__(self, watch: NodeWatch, view: View) -> None:
-        self._watch = watch
+        self._watch, self._log = watch, watch.change_log
         self._view = view
         self._begun = watch.count_begun()
         _, self._position = watch.reset()
@@ -234,11 +219,11 @@ class WatchCursor:
     @property
     def id(self) -> bytes:
         """The id of the position."""
-        return self._watch.id_of(self._position)
+        return self._log.id_of(self._position).encode()
 
     def begin(self, last_id: str) -> bytes:
         """Go to the position of an id, or else to a `reset`, which is returned."""
-        position = self._watch.position_of(last_id, self._view)
+        position = self._log.position_of(last_id, address=self._view.address)
         first = b""
         if position is None:
             first, position = self._watch.reset()
@@ -257,11 +242,11 @@ class WatchCursor:
 
     def is_at_end(self) -> bool:
         """Return whether nothing has changed since."""
-        return self._watch.is_last(self._position)
+        return self._position == Position(self._log.last)
 
     def is_kept(self) -> bool:
         """Return whether all changes that the client has not taken are kept."""
-        return self._watch.is_kept(self._taken)
+        return self._taken >= self._log.first
 
 
 def _node(node: PastChange | KnownNode, view: View) -> Parts:

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
 from operator import add
@@ -14,7 +14,7 @@ from registry.nodes.directory import LIST_FORM, Directory, KnownNode, node_tail
 from registry.nodes.nodes import Nodes
 from registry.nodes.search import Filters, TextSearch, prepare
 from registry.responses.blocks import DIGEST_BYTES, Block
-from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
+from registry.responses.encoding import LargeBody, Pinned, array_parts
 from registry.responses.slices import TimeSlices
 from runtime.share import SingleFlight
 
@@ -56,7 +56,7 @@ class NodeFilter(NamedTuple):
         return NODE_BYTES + ADDRESS_BYTES * self.address
 
 
-class Listing:
+class Listing(LargeBody):
     """Nodes sorted by hostname, each as it was when it was read.
 
     It refers to the encoded nodes of the directory and copies none. So it is small beside the list
@@ -82,9 +82,9 @@ class Listing:
         both = self._heads_hash.digest() + self._tails_hash.digest()
         return sha256(both).digest()[:DIGEST_BYTES]
 
-    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Return the JSON array in pieces."""
-        return in_pieces(array_parts(chunk.parts() for chunk in self._chunks), size)
+    def parts(self) -> Iterable[bytes]:
+        """Return the JSON array in parts."""
+        return array_parts(chunk.parts() for chunk in self._chunks)
 
     @property
     def is_current(self) -> bool:

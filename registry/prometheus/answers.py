@@ -1,7 +1,7 @@
 """The answers to GET /prometheus/{service} and GET /services, encoded by blocks, and kept."""
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha256
 from operator import attrgetter
 from typing import Literal
@@ -19,7 +19,7 @@ from registry.responses.blocks import (
     RunEncoder,
     SortedBlocks,
 )
-from registry.responses.encoding import NOTHING_PINNED, PIECE_BYTES, Pinned, array_parts, in_pieces
+from registry.responses.encoding import LargeBody, Pinned, array_parts
 from registry.responses.slices import Steps
 
 TargetFormat = Literal["flat", "nested"]
@@ -32,7 +32,7 @@ REFERENCE_BYTES = 8
 _by_hostname = attrgetter("hostname")
 
 
-class TargetList:
+class TargetList(LargeBody):
     """The targets of one service in one format. Answers share the blocks that did not change.
 
     `dropped` counts the runs of all services that readers alone hold.
@@ -51,9 +51,9 @@ class TargetList:
         """Return a digest of the digests of all values."""
         return self._hash.digest()[:DIGEST_BYTES]
 
-    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Return the JSON array in pieces."""
-        return in_pieces(array_parts(run.parts for run in self._runs), size)
+    def parts(self) -> Iterable[bytes]:
+        """Return the JSON array in parts."""
+        return array_parts(run.parts for run in self._runs)
 
     def held_bytes(self) -> int:
         """Return how much memory its references to encoded blocks take."""
@@ -205,7 +205,7 @@ class ServiceSummary(msgspec.Struct, frozen=True, kw_only=True):
     scrapers: Sequence[Scraper]
 
 
-class ServiceList:
+class ServiceList(LargeBody):
     """All services, sorted by name, as they were when they were read."""
 
     def __init__(self) -> None:
@@ -218,17 +218,9 @@ class ServiceList:
         """Return what identifies the content."""
         return self._hash.digest()
 
-    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Return the JSON array in pieces."""
-        return in_pieces(array_parts([chunk] for chunk in self._chunks), size)
-
-    def held_bytes(self) -> int:
-        """Return its size."""
-        return self.size
-
-    def pinned(self) -> Pinned:
-        """Return nothing."""
-        return NOTHING_PINNED
+    def parts(self) -> Iterable[bytes]:
+        """Return the JSON array in parts."""
+        return array_parts([chunk] for chunk in self._chunks)
 
     def read(
         self, services: SortedBlocks[Service], scrapers: Mapping[str, Sequence[Scraper]]

@@ -2,14 +2,14 @@
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import zstandard
 
-from registry.responses.encoding import NOTHING_PINNED, PIECE_BYTES, LargeBody, Pinned, in_pieces
+from registry.responses.encoding import LargeBody
 
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
@@ -37,8 +37,10 @@ COMPRESSORS: dict[str, Callable[[int], Compressor]] = {
 }
 
 
-class CompressedResponse:
+class CompressedResponse(LargeBody):
     """A body in a coding, which grows while it is made. It is in memory; many readers share it."""
+
+    digest = b""
 
     def __init__(self, digest: bytes) -> None:
         self._parts: list[bytes] = []
@@ -74,17 +76,9 @@ class CompressedResponse:
         finally:
             self._waiting -= 1
 
-    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Return the content in pieces."""
-        return in_pieces(self._parts, size)
-
-    def held_bytes(self) -> int:
-        """Return its size."""
-        return self.size
-
-    def pinned(self) -> Pinned:
-        """Return nothing."""
-        return NOTHING_PINNED
+    def parts(self) -> Iterable[bytes]:
+        """Return the content in parts."""
+        return self._parts
 
     def _add(self, part: bytes) -> None:
         if part:

@@ -1,7 +1,7 @@
 """Large bodies, JSON arrays among them, in pieces; several readers share what a body holds."""
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 PIECE_BYTES = 32 * 1024
 
@@ -16,53 +16,49 @@ class Pinned(NamedTuple):
     size: int
 
 
-NOTHING_PINNED = Pinned(None, 0)
-
-
-class LargeBody(Protocol):
+class LargeBody:
     """A body that several readers may be reading, each at its own speed.
 
-    `digest` depends on its bytes alone, so that registries which answer the same have the same;
-    `size` is its length in bytes.
+    `size` is its length in bytes. What is not overridden holds for one that is in memory as a
+    whole.
     """
+
+    size: int
 
     @property
     def digest(self) -> bytes:
-        """Return what identifies the bytes."""
+        """What identifies the bytes; registries that answer the same have the same."""
+        raise NotImplementedError
 
-    @property
-    def size(self) -> int:
-        """Return the length in bytes."""
+    def parts(self) -> Iterable[bytes]:
+        """Return the content in parts of any size."""
+        raise NotImplementedError
 
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the content in pieces of a size, each made when it is asked for."""
+        return in_pieces(self.parts(), size)
 
     def held_bytes(self) -> int:
         """Return how much memory is held for the readers of this body alone."""
-
-    def pinned(self) -> Pinned:
-        """Return how much is held for the readers of this body and of others."""
-
-
-class WholeBody:
-    """A body that is in memory as a whole, for one reader."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.digest = b""
-        self.size = len(content)
-
-    def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
-        """Return the content in pieces."""
-        return in_pieces([self._content], size)
-
-    def held_bytes(self) -> int:
-        """Return its size."""
         return self.size
 
     def pinned(self) -> Pinned:
-        """Return nothing."""
-        return NOTHING_PINNED
+        """Return how much is held for the readers of this body and of others."""
+        return Pinned(None, 0)
+
+
+class WholeBody(LargeBody):
+    """A body that is in memory as a whole, for one reader."""
+
+    digest = b""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.size = len(content)
+
+    def parts(self) -> Iterable[bytes]:
+        """Return the content."""
+        return [self._content]
 
 
 def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:

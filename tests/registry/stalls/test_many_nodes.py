@@ -10,11 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import structlog
 import yaml
 
 from registry.callbacks.sender import MAX_BYTES, ChangeBatches
-from registry.daemon import Reloader
+from registry.daemon import reload
 from registry.errors import StoreUnavailable
 from registry.nodes.change_log import ChangeLog, Position
 from registry.nodes.changes import REGISTRY, ChangeKind, NodeChange
@@ -241,12 +240,7 @@ async def all_watch(registry: InProcessRegistry) -> bool:
 
 def test_new_keys_while_many_watch(loaded: LoadedRegistry, tmp_path: Path) -> None:
     registry = loaded.registry
-    reload = Reloader(
-        RegistryConfiguration(settings_with_many_keys(tmp_path)),
-        keyring=registry.keyring,
-        registry=registry.components,
-        log=structlog.get_logger(),
-    )
+    configuration = RegistryConfiguration(settings_with_many_keys(tmp_path))
 
     async def work() -> None:
         watchers = asyncio.create_task(
@@ -256,7 +250,7 @@ def test_new_keys_while_many_watch(loaded: LoadedRegistry, tmp_path: Path) -> No
             )
         )
         await async_until(partial(all_watch, registry))
-        await reload()
+        await reload(configuration, registry.keyring, registry.components)
         registry.keyring.replace([])
         await watchers
 

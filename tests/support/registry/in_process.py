@@ -20,7 +20,7 @@ from httpd.metrics import new_metrics
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
-from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.api.access import NodeKeys
 from registry.api.app import build_application
 from registry.api.lane import heartbeat_endpoint
 from registry.nodes.changes import AUDITED_KINDS, NodeChange, NodeChanges, Source
@@ -257,7 +257,7 @@ async def in_process_registry(
 
     if record_audit:
         context.changes.subscribe(record, AUDITED_KINDS)
-    keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
+    keyring = Keyring(KEYS, derived=NodeKeys([NODE_SECRET]))
     app = build_application(
         components,
         RegistrySettings(
