@@ -79,7 +79,7 @@ DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads YAML's safe subset and refuses a mapping that sets a key twice.
+    """Loads YAML's safe subset and rejects a mapping that sets a key twice.
 
     Only decimal digits are a whole number: in YAML 1.1, `010` would be 8, and `1:30` would be 90.
     Here, both are texts.

@@ -78,7 +78,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     Nodes are forgotten only while at most ``expire_at_most_percent`` of all nodes expire around one
     time (0: however many), so that a site that was cut off is kept.
 
-    After a start on a store that is new or was put back, targets are withheld for
+    After a start on a store that is new or restored, targets are withheld for
     ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
     (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
     (0: no limit). So many MiB of large heartbeats of one host are decoded a minute. Hosts that

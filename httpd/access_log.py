@@ -1,4 +1,4 @@
-"""The access log: a line for each change, refusal and failure, at a limited rate."""
+"""The access log: a line for each change, rejection and failure, at a limited rate."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ class Answered(NamedTuple):
 
     ``route`` is the path's pattern, ``path`` the path as it was sent, ``caller`` the name of the
     key, ``remote`` the client's address. ``quiet`` requests have a line only where they failed or
-    the log level is debug. ``reason`` is why the request was refused.
+    the log level is debug. ``reason`` is why the request was rejected.
     """
 
     route: str

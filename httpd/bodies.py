@@ -120,7 +120,7 @@ def decode(
     *,
     has_unique_keys: Callable[[bytes, T], bool] | None = None,
 ) -> T:
-    """Return a decoded JSON body; unknown fields, wrong types and repeated keys are refused.
+    """Return a decoded JSON body; unknown fields, wrong types and repeated keys are rejected.
 
     ``has_unique_keys`` is a quicker check: True means that no key is repeated.
 

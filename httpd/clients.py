@@ -24,7 +24,7 @@ class TrustedProxies:
     """The proxies whose word on a client's address counts: those in ``networks``.
 
     The entries of X-Forwarded-For are read from the right, since each proxy adds one there. The
-    first that is no trusted proxy is the client: whatever is to its left, the client may have sent.
+    first that is no trusted proxy is the client: what is to its left, the client may have sent.
     """
 
     def __init__(self, networks: Iterable[str] = ()) -> None:

@@ -27,7 +27,7 @@ class BodyTooSlow(Exception):
 
 
 class CompressedBody(Exception):
-    """The body is compressed, which is refused: a small one could unpack to a huge one."""
+    """The body is compressed, which is rejected: a small one could unpack to a huge one."""
 
 
 class Forbidden(Exception):

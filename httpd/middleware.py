@@ -145,9 +145,9 @@ class Middleware:
         """
         if BODY in request:
             return False
-        is_refused = isinstance(error, BodyTooLarge | BodyTooSlow) or EXPECTS_CONTINUE in request
+        is_rejected = isinstance(error, BodyTooLarge | BodyTooSlow) or EXPECTS_CONTINUE in request
         is_streamed = self.body_limits.of(request) is None
-        return is_refused or (is_streamed and not request.content.is_eof())
+        return is_rejected or (is_streamed and not request.content.is_eof())
 
 
 def _permissions_text(caller: Caller) -> str:

@@ -68,7 +68,7 @@ class _Loop(asyncio.SelectorEventLoop):
     """Looks up names in threads of their own, at most MAX_LOOKUPS.
 
     Where a DNS server is silent, a look-up takes up to minutes: in the threads that the loop lends
-    to everybody, some names would delay the revocation of a key. Whoever asks for the same name
+    to everybody, some names would delay the revocation of a key. A task that asks for the same name
     again waits for the look-up that runs, so that few names never use up the threads.
     """
 

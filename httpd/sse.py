@@ -133,7 +133,7 @@ class _Client:
 
 
 class EventStreams:
-    """The clients that are sent events. Whoever adds events notifies ``wakeups``.
+    """The clients that are sent events. Code that adds events notifies ``wakeups``.
 
     There are so many ``places`` for clients, of which one key gets its share at most, so that a
     key which may only read does not keep an operator out. They leave a part of the connections to

@@ -53,7 +53,7 @@ class ApplicationServer:
             max_field_size=MAX_HEAD_BYTES,
             max_headers=MAX_HEAD_FIELDS,
             read_bufsize=READ_BUFFER_BYTES,
-            auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
+            auto_decompress=False,  # compressed bodies are rejected, so nothing unpacks them
         )
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -16,12 +16,12 @@ from httpd.server.deadlines import Deadlines
 from httpd.server.handshakes import RAW_TRANSPORT
 from httpd.server.lane import Accepted, Lane, Peer, peer_of
 from httpd.server.limits import ConnectionLimiter, UnfinishedRequests
-from httpd.server.requests import EMPTY_LINE, HeadRefused, IncomingRequest, refusal
+from httpd.server.requests import EMPTY_LINE, IncomingRequest, RequestRejected, rejection
 
 READ_BUFFER_BYTES = 64 * 1024
 # What may wait behind a request that is not answered yet, before nothing more is read.
 MAX_BYTES_BEHIND = 64 * 1024
-# No handler keeps more of a body than this: a larger one is refused, or used as it arrives.
+# No handler keeps more of a body than this: a larger one is rejected, or used as it arrives.
 MAX_KEPT_BODY_BYTES = 1024 * 1024
 # A body that the lane does not have by then is left to aiohttp, which limits its time.
 WHOLE_REQUEST_SECONDS = 2.0
@@ -75,7 +75,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._content: StreamReader | None = None
         self._kept_body_bytes = self._held_bytes = 0
         self._in_progress = self._has_begun = self._writing_paused = False
-        self._is_refused = self._is_last = self._is_reading_paused = False
+        self._is_rejected = self._is_last = self._is_reading_paused = False
         self.has_shown_key = False
         self._deadlines = Deadlines(
             limiter.timeouts,
@@ -110,7 +110,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self._limiter.acquire(self):
             status = HTTPStatus.SERVICE_UNAVAILABLE
             identity = identity_headers(self._responders.daemon)
-            transport.write(refusal(status, TOO_MANY_CONNECTIONS, RETRY_AFTER | identity))
+            transport.write(rejection(status, TOO_MANY_CONNECTIONS, RETRY_AFTER | identity))
             self._close()
             return
         self._deadlines.expect_head(self._connected_at, "no_request")
@@ -139,7 +139,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Answer what was read, or let aiohttp have it."""
-        if self._is_refused:
+        if self._is_rejected:
             return
         data = bytes(self._responders.buffer[:nbytes])
         if self._lane is not None and not self._input:
@@ -211,8 +211,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._arriving = IncomingRequest()
         try:
             is_whole = self._arriving.take_head(self._input)
-        except HeadRefused as error:
-            self._refuse_head(error.status, str(error))
+        except RequestRejected as error:
+            self._reject_head(error.status, str(error))
             return False
         if is_whole:
             self._leave_to_aiohttp(self._arriving)
@@ -328,7 +328,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if arrived:
             self._handler.data_received(arrived)
         if body.is_malformed:
-            self._refuse_body()
+            self._reject_body()
         if not body.is_complete:
             if len(self._input) >= len(EMPTY_LINE):  # more than is parsed at once
                 self._loop.call_soon(self._go_on)
@@ -336,9 +336,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._end_request()
         return True
 
-    def _refuse_body(self) -> None:
-        """Let the handler refuse a body whose end cannot be found; no request can follow it."""
-        self._is_refused = True
+    def _reject_body(self) -> None:
+        """Let the handler reject a body whose end cannot be found; no request can follow it."""
+        self._is_rejected = True
         self._input.clear()
         if self._content is not None:
             self._content.set_exception(web.RequestPayloadError("the chunks are malformed"))
@@ -350,13 +350,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._kept_body_bytes = 0
         self.hold(0)
 
-    def _refuse_head(self, status: HTTPStatus, text: str) -> None:
+    def _reject_head(self, status: HTTPStatus, text: str) -> None:
         """Answer with an error, and close once the client has had time to read that."""
         assert self._transport is not None
         self._limiter.metrics.observe(UNMATCHED, "other", status, 0.0)
-        self._is_refused = True
+        self._is_rejected = True
         self._input.clear()
-        self._transport.write(refusal(status, text, identity_headers(self._responders.daemon)))
+        self._transport.write(rejection(status, text, identity_headers(self._responders.daemon)))
         self._deadlines.after(self._limiter.timeouts.linger, self._close)
         with suppress(OSError):  # the client has left since it was answered
             if self._transport.can_write_eof():
@@ -401,7 +401,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.gathered_body.clear()
         self._limiter.changed(self)
         self._loop.call_soon(self._go_on)
-        return not self._is_refused
+        return not self._is_rejected
 
     def answer_is_last(self) -> None:
         """Record that aiohttp closes the connection behind this answer: no request may follow."""

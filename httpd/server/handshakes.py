@@ -14,8 +14,8 @@ from structlog.typing import FilteringBoundLogger
 from httpd.access_log import LineLimit
 from httpd.server.limits import RESERVED_DESCRIPTORS, ConnectionLimiter
 
-# Descriptors for clients that are refused: over TLS, even the refusal takes a handshake.
-REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
+# Descriptors for clients that are rejected: over TLS, even the rejection takes a handshake.
+REJECTION_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
 # More than are done within their time limit; each takes 66 KiB.
 MAX_HANDSHAKES = 4096
 
@@ -47,11 +47,11 @@ class HandshakeScheduler:
         self._lines = LineLimit()
 
     def begin(self, handshake: "TlsProtocol") -> bool:
-        """Register a handshake; return False when there are too many clients even to refuse one.
+        """Register a handshake; return False when there are too many clients even to reject one.
 
         If there are too many, the oldest handshake gives its place to the newest.
         """
-        free = self._limiter.max_connections + REFUSAL_DESCRIPTORS - self._limiter.connected
+        free = self._limiter.max_connections + REJECTION_DESCRIPTORS - self._limiter.connected
         if len(self._in_progress) >= min(free, MAX_HANDSHAKES) and not self._make_room():
             self._limiter.metrics.connections_refused.inc()
             return False

@@ -1,9 +1,9 @@
 """Answers the plain requests of one route without aiohttp.
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
-The lane answers requests that never end, such as heartbeats, without them. It looks at a request
-before it acts: the first one that is special, or that is to be refused, goes to aiohttp unanswered,
-and the connection with it, so that each refusal has one place.
+The lane answers requests that never end, such as heartbeats, without them. It checks a request
+before it acts: aiohttp gets the first one that is special or to be rejected, and the connection
+with it, so that each rejection has one place.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from httpd.auth import Caller
 from httpd.clients import names_in
 from httpd.errors import Problem
 from httpd.middleware import Middleware, identity_headers
-from httpd.server.requests import HeadRefused, IncomingRequest
+from httpd.server.requests import IncomingRequest, RequestRejected
 
 # Only names that need no unquoting or normalising: the router would find the same path.
 REQUEST_LINE = rb"POST %b([A-Za-z0-9_][A-Za-z0-9_.-]*) HTTP/1\.1\r\n"
 # With its headers in the order in which aiohttp sends them.
 RESPONSE = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\nDate: %b\r\n"
-# Those that change what a request means, or that aiohttp refuses.
+# Those that change what a request means, or that aiohttp rejects.
 SPECIAL_HEADERS = frozenset(
     {
         b"transfer-encoding",
@@ -39,7 +39,7 @@ SPECIAL_HEADERS = frozenset(
     }
 )
 NEEDED_HEADERS = frozenset({b"host", b"authorization", b"content-length"})
-# More digits than any length that is accepted; Python refuses to convert thousands of them.
+# More digits than any length that is accepted; Python does not convert thousands of them.
 MAX_LENGTH_DIGITS = 10
 OK = 200
 OK_LINE = b"200 OK"
@@ -65,7 +65,7 @@ class LaneResponse(NamedTuple):
     durable: asyncio.Future[None] | None = None
 
 
-# Carries out a client's request with this body. None: nothing was done, aiohttp is to answer it.
+# Runs a client's request with this body. None: nothing was done, aiohttp is to answer it.
 Respond = Callable[[Peer, bytes], LaneResponse | None]
 
 
@@ -106,7 +106,7 @@ class Lane:
     """What the connections of a listener share: the route, the headers seen, the counters.
 
     A request line is taken in one form only, in which nothing but the name differs. Headers that
-    were good before are not parsed again until the keys change, whatever name is before them: equal
+    were good before are not parsed again until the keys change, under any name: equal
     bytes mean the same. Whether the key is good for the name is looked up each time. Of the headers
     their SHA-256 is kept, not the bytes, which hold a key.
     """
@@ -206,7 +206,7 @@ def _plain_headers(head: bytes) -> dict[bytes, bytes] | None:
     request = IncomingRequest()
     try:
         request.take_head(bytearray(head))
-    except HeadRefused:
+    except RequestRejected:
         return None
     headers = {name.lower(): value for name, value in request.headers}
     is_plain = (

@@ -30,7 +30,7 @@ class Timeouts:
     ``idle``: from one request to the next; longer than a heartbeat, so that agents keep their
     connection. ``header``: from a request's first byte to the end of its headers; for the first
     request, from connecting; without a valid key, from the answer before. ``stall``: while the
-    client takes nothing of a response. ``linger``: for the rest of a request that was refused.
+    client takes nothing of a response. ``linger``: for the rest of a request that was rejected.
     ``handshake``: for TLS. ``handshake_budget``: how long the handshakes of all clients together
     may keep other clients waiting at a stretch.
     """
@@ -242,14 +242,14 @@ class UnfinishedRequests:
             oldest.close_now("memory")
 
 
-# For files, other sockets, the engine, the log, and connections that are being refused.
+# For files, other sockets, the engine, the log, and connections that are being rejected.
 RESERVED_DESCRIPTORS = 256
 
 
 def raise_open_file_limit(wanted: int, log: FilteringBoundLogger) -> int:
     """Raise the limit of open files for ``wanted`` connections; return how many are possible.
 
-    A process without a free descriptor cannot even refuse a connection.
+    A process without a free descriptor cannot even reject a connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_DESCRIPTORS

@@ -25,7 +25,7 @@ from httpd.systemd.service import Address, SystemdNotifier, SystemdSockets, Unwa
 
 # They wait here while the daemon is restarted.
 BACKLOG = 4096
-# asyncio accepts up to its backlog of connections at once, before any can be refused. If it has no
+# asyncio accepts up to its backlog of connections at once, before any can be rejected. If it has no
 # descriptor left, it logs an error for each of the rest.
 ACCEPTED_AT_ONCE = 32
 DEFAULT_TIMEOUTS = Timeouts()

@@ -42,7 +42,7 @@ LINE_TOO_LONG = (
 TOO_MANY_FIELDS = f"there are more headers than the limit of {MAX_HEAD_FIELDS}; send fewer"
 
 
-class HeadRefused(Exception):
+class RequestRejected(Exception):
     """A request is rejected before it is answered by a handler."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
@@ -78,13 +78,13 @@ class IncomingRequest:
         """Remove the head from the data, once it is whole; return whether it is.
 
         Raises:
-            HeadRefused: it is malformed or too large, or begins HTTP/2.
+            RequestRejected: it is malformed or too large, or begins HTTP/2.
 
         """
         if not self._parsed and data.startswith((b"\r", b"\n")):  # allowed before a request
             data[:] = data.lstrip(LINE_BREAKS)
         if data.startswith(PREFACE):
-            raise HeadRefused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, OTHER_VERSION)
+            raise RequestRejected(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, OTHER_VERSION)
         end = data.find(EMPTY_LINE, 0, MAX_HEAD_BYTES) + len(EMPTY_LINE)
         is_whole = end >= len(EMPTY_LINE)
         self._parse_head(data, end if is_whole else None)
@@ -93,7 +93,7 @@ class IncomingRequest:
                 raise _too_large(data)
             return False
         if len(self.headers) > MAX_HEAD_FIELDS:
-            raise HeadRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_MANY_FIELDS)
+            raise RequestRejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_MANY_FIELDS)
         self.head = UPGRADE.sub(b"", bytes(data[:end]))
         del data[:end]
         self._begin_body()
@@ -104,7 +104,7 @@ class IncomingRequest:
             self._begin()
             self._parse(self.head)
             if self._is_upgrade:  # CONNECT
-                raise HeadRefused(HTTPStatus.BAD_REQUEST, MALFORMED)
+                raise RequestRejected(HTTPStatus.BAD_REQUEST, MALFORMED)
         if not self.is_complete:
             self._left = _content_length(self.headers)
         if self.is_complete or self._left:
@@ -119,7 +119,7 @@ class IncomingRequest:
         line = data.find(b"\n", 0, MAX_HEAD_BYTES)
         has_bare_line_feed = line >= 0 and data[line - 1 : line] != b"\r"
         if self.is_malformed or has_bare_line_feed or self._has_head is (end is None):
-            raise HeadRefused(HTTPStatus.BAD_REQUEST, MALFORMED)
+            raise RequestRejected(HTTPStatus.BAD_REQUEST, MALFORMED)
 
     def take_body(self, data: bytearray) -> bytes:
         """Remove what belongs to the body, with the frames of its chunks, from the data.
@@ -215,13 +215,13 @@ def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return 0
 
 
-def _too_large(data: bytearray) -> HeadRefused:
+def _too_large(data: bytearray) -> RequestRejected:
     if data.find(LINE_BREAKS, 0, MAX_HEAD_BYTES) >= 0:
-        return HeadRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE)
-    return HeadRefused(HTTPStatus.REQUEST_URI_TOO_LONG, LINE_TOO_LONG)
+        return RequestRejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE)
+    return RequestRejected(HTTPStatus.REQUEST_URI_TOO_LONG, LINE_TOO_LONG)
 
 
-def refusal(status: HTTPStatus, text: str, headers: Mapping[str, str]) -> bytes:
+def rejection(status: HTTPStatus, text: str, headers: Mapping[str, str]) -> bytes:
     """Return a whole response with a Message, which needs no escapes; none follows it."""
     body = f'{{"message":"{text}"}}'
     fields = {

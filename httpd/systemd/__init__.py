@@ -1,1 +1,1 @@
-"""What a daemon tells systemd, and what it gets from it."""
+"""The interface to systemd: notifications, sockets, credentials."""

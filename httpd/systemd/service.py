@@ -1,4 +1,4 @@
-"""What systemd is told, and the listening sockets that come from it."""
+"""Notifications to systemd, and the listening sockets that it keeps."""
 
 import os
 import socket

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from dev.waiting import until
-from httpd.server.handshakes import REFUSAL_DESCRIPTORS
+from httpd.server.handshakes import REJECTION_DESCRIPTORS
 from tests.support.daemons import Daemon, Daemons
 from tests.support.httpd.tls import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
@@ -261,7 +261,7 @@ def test_silent_sockets_make_room_over_tls(
 ) -> None:
     daemon = start(daemons, kind, max_connections=50, **tls.settings)
     if when == "before the handshake":
-        for _ in range(200 + REFUSAL_DESCRIPTORS):
+        for _ in range(200 + REJECTION_DESCRIPTORS):
             connect(daemon, sockets)
     else:
         for _ in range(200):

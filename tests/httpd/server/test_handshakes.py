@@ -21,7 +21,7 @@ from httpd.access_log import LINES_PER_SECOND
 from httpd.metrics import RequestMetrics
 from httpd.server.handshakes import (
     PRIVATE_NAMES,
-    REFUSAL_DESCRIPTORS,
+    REJECTION_DESCRIPTORS,
     HandshakeScheduler,
     TlsProtocol,
     missing_names,
@@ -194,9 +194,9 @@ async def test_of_too_many_silent_clients_the_one_that_came_first_makes_room(
         with ExitStack() as crowd:
             first = silent(port, crowd)
             await client.until("rollcall_http_tls_handshakes 1.0")
-            for _ in range(REFUSAL_DESCRIPTORS):
+            for _ in range(REJECTION_DESCRIPTORS):
                 silent(port, crowd)
-            await client.until(f"rollcall_http_tls_handshakes {1 + REFUSAL_DESCRIPTORS}.0")
+            await client.until(f"rollcall_http_tls_handshakes {1 + REJECTION_DESCRIPTORS}.0")
 
             assert await health(port, context) == 200
             assert await asyncio.to_thread(first.recv, 1) == b""
