@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.errors import StoreOpenError, StoreUnreachable
-from registry.store.sqlite.backend import SqliteBackend
+from registry.errors import StoreUnreachable
 from registry.store.sqlite.store import MAX_SHARED_DOCUMENT_BYTES, SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.conformance import touch
@@ -98,39 +97,6 @@ async def test_a_touch_of_a_host_that_is_not_kept_keeps_nothing(tmp_path: Path) 
         await touch(store, "ghost")
     async with open_store(path) as (_, rows):
         assert rows == []
-
-
-@pytest.mark.slow
-async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path: Path) -> None:
-    path, copy = tmp_path / "r.db", tmp_path / "copy"
-    async with open_store(path) as (store, _):
-        await asyncio.gather(*[store.put(row(f"h{i}"), ignore) for i in range(300)])
-        assert SqliteBackend(path).backup(copy) == 300
-        await store.delete("h1", ignore)
-        with pytest.raises(StoreOpenError, match="in use"):
-            SqliteBackend(path).restore(copy)
-
-    assert SqliteBackend(path).restore(copy).nodes == 300
-    async with open_store(path) as (_, rows):
-        assert len(rows) == 300
-    assert (tmp_path / "r.db.before-restore").exists()
-
-
-@pytest.mark.slow
-async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
-    tmp_path: Path,
-) -> None:
-    path, copy = tmp_path / "r.db", tmp_path / "copy"
-    await fill(path, "a")
-    SqliteBackend(path).backup(copy)
-    with pytest.raises(StoreOpenError, match="exists"):
-        SqliteBackend(path).backup(copy)
-    broken = bytearray(copy.read_bytes())
-    broken[broken.index(b'{"labels":["a"]') + 12] ^= 1
-    (tmp_path / "broken").write_bytes(broken)
-    with pytest.raises(StoreOpenError, match="corrupt"):
-        SqliteBackend(path).restore(tmp_path / "broken")
-    assert SqliteBackend(path).check() == 1
 
 
 @pytest.mark.slow

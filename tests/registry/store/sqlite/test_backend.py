@@ -1,4 +1,4 @@
-"""Stores that are put back, moved away or made by root: nothing is lost, and it starts again."""
+"""What the commands do with a file: nothing is lost, and a registry starts on it again."""
 
 import asyncio
 import os
@@ -11,7 +11,15 @@ import yaml
 from registry.errors import StoreOpenError
 from registry.main import main
 from registry.store.sqlite.backend import SqliteBackend
-from tests.support.registry.stores.sqlite_store import fill, hostnames_of, ignore, open_store, row
+from tests.support.registry.stores.sqlite_store import (
+    fill,
+    hostnames_of,
+    ignore,
+    open_store,
+    row,
+    start_error,
+)
+from tests.support.registry.stores.used_stores import continues
 from tests.support.requirements import NEEDS_ROOT
 
 USER = 12345
@@ -170,18 +178,18 @@ async def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> No
     assert victim.read_text() == "precious"
 
 
-def settings(tmp_path: Path, store: Path) -> list[str]:
-    """Write settings; return the arguments that name them."""
+def command(tmp_path: Path, *words: str, store: str = "r.db") -> list[str]:
+    """Write settings that name a store; return the arguments of a command."""
     file = tmp_path / "registry.yml"
     key = {"name": "ops", "value": "0123456789abcdef", "allow": ["read", "write"]}
-    file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{store}"}))
-    return ["--config", str(file)]
+    file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{tmp_path / store}"}))
+    return ["--config", str(file), *words]
 
 
 def test_a_directory_that_does_not_exist_is_told_by_the_check_and_by_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = settings(tmp_path, tmp_path / "none" / "r.db")
+    arguments = command(tmp_path, store="none/r.db")
 
     assert main([*arguments, "--check"]) == 0  # the settings may be for another machine
     assert f"the directory {tmp_path / 'none'} does not exist" in capsys.readouterr().err
@@ -196,7 +204,7 @@ async def test_the_command_tells_what_it_kept_if_there_was_anything(
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(tmp_path / "other.db", "a")
     SqliteBackend(tmp_path / "other.db").backup(backup)
-    arguments = [*settings(tmp_path, path), "restore", str(backup)]
+    arguments = command(tmp_path, "restore", str(backup))
 
     assert main(arguments) == 0
     assert "1 nodes; there was no store before" in capsys.readouterr().out
@@ -211,5 +219,99 @@ async def test_the_check_of_a_store_tells_of_a_log_without_it(
     path = await crashed(tmp_path / "s", "a")
     path.unlink()
 
-    assert main([*settings(tmp_path, path), "check"]) == 1
+    assert main(command(tmp_path, "check", store="s/r.db")) == 1
     assert f"{path}-wal" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path: Path) -> None:
+    path, copy = tmp_path / "r.db", tmp_path / "copy"
+    async with open_store(path) as (store, _):
+        await asyncio.gather(*[store.put(row(f"h{i}"), ignore) for i in range(300)])
+        assert SqliteBackend(path).backup(copy) == 300
+        await store.delete("h1", ignore)
+        with pytest.raises(StoreOpenError, match="in use"):
+            SqliteBackend(path).restore(copy)
+
+    assert SqliteBackend(path).restore(copy).nodes == 300
+    async with open_store(path) as (_, rows):
+        assert len(rows) == 300
+    assert (tmp_path / "r.db.before-restore").exists()
+
+
+@pytest.mark.slow
+async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "r.db", tmp_path / "copy"
+    await fill(path, "a")
+    SqliteBackend(path).backup(copy)
+    with pytest.raises(StoreOpenError, match="exists"):
+        SqliteBackend(path).backup(copy)
+    broken = bytearray(copy.read_bytes())
+    broken[broken.index(b'{"labels":["a"]') + 12] ^= 1
+    (tmp_path / "broken").write_bytes(broken)
+    with pytest.raises(StoreOpenError, match="corrupt"):
+        SqliteBackend(path).restore(tmp_path / "broken")
+    assert SqliteBackend(path).check() == 1
+
+
+@pytest.mark.slow
+async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await fill(tmp_path / "r.db", "a", "b", "c")
+
+    assert main(command(tmp_path, "delete", "A.", "c", "a")) == 0
+    assert capsys.readouterr().out == "a: deleted\nc: deleted\n"
+    assert main(command(tmp_path, "delete", "c", "b")) == 1
+    assert capsys.readouterr().out == "c: no such node\nb: deleted\n"
+
+    assert await known(tmp_path / "r.db") == []
+
+
+@pytest.mark.slow
+async def test_a_store_in_use_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await fill(tmp_path / "r.db", "a")
+    async with open_store(tmp_path / "r.db"):
+        assert main(command(tmp_path, "delete", "a")) == 1
+    assert "in use by another process" in capsys.readouterr().err
+    assert await known(tmp_path / "r.db") == ["a"]
+
+
+@pytest.mark.slow
+async def test_what_only_the_log_of_a_killed_registry_holds_is_deleted(tmp_path: Path) -> None:
+    await fill(tmp_path / "r.db", "a", "b")
+    async with open_store(tmp_path / "r.db"):
+        await fill(tmp_path / "other.db")
+        for suffix in ("", "-wal"):
+            shutil.copy(tmp_path / f"r.db{suffix}", tmp_path / f"killed.db{suffix}")
+
+    assert SqliteBackend(tmp_path / "killed.db").delete(["a"]) == ["a"]
+
+    assert await known(tmp_path / "killed.db") == ["b"]
+
+
+@pytest.mark.slow
+async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with open_store(path) as (store, _):
+        await store.confirm()
+    await fill(path, "a")
+    SqliteBackend(path).delete(["a"])
+
+    assert await continues(SqliteBackend(path))
+    assert await known(path) == []
+
+
+async def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with pytest.raises(StoreOpenError, match="does not exist"):
+        SqliteBackend(path).delete(["a"])
+    assert not path.with_name("r.db.lock").exists()
+    path.write_text("hello")
+    with pytest.raises(StoreOpenError, match="is not a SQLite database"):
+        SqliteBackend(path).delete(["a"])
+    assert "is not a SQLite database" in await start_error(path)
