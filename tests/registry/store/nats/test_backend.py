@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,12 +27,6 @@ from tests.support.waiting import async_until
 pytestmark = pytest.mark.real
 MANY = [f"h{number}" for number in range(1500)]
 MANY_MESSAGES = 100_000
-
-
-@pytest.fixture
-def url(server: NatsCluster, request: pytest.FixtureRequest) -> str:
-    """Return the URL of a bucket of the test's own."""
-    return server.url(re.sub(r"\W", "_", request.node.name)[:60])
 
 
 @pytest.fixture

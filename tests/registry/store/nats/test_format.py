@@ -46,12 +46,6 @@ KEY = re.compile(r"[-/_=.a-zA-Z0-9]+")
 DOCUMENT = b'{"labels":["a"],"kv":{"k":"v"}}'
 
 
-@pytest.fixture
-def url(server: NatsCluster, request: pytest.FixtureRequest) -> str:
-    """Return the URL of a bucket of the test's own."""
-    return server.url(re.sub(r"\W", "_", request.node.name)[:60])
-
-
 async def write(url: str, values: Mapping[str, bytes]) -> None:
     """Write values to a bucket, as another version may."""
     server, _, bucket = url.rpartition("/")
