@@ -23,7 +23,7 @@ from fleet_registries import unused_port
 from jetstream_bench import pids_of
 from processes import cpu_seconds
 
-from registry.store.nats.bucket import BucketAddress, JetStreamApi, open_bucket
+from registry.store.nats.bucket import BucketAddress, open_bucket
 from registry.store.nats.delivery import Delivery, Message
 from registry.store.nats.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin
@@ -72,7 +72,7 @@ class Consumers:
     async def _is_made(self, link: Link) -> bool:
         """Make the bucket; return whether the servers, which have just started, could do that."""
         try:
-            await open_bucket(JetStreamApi(link), self._place)
+            await open_bucket(link, self._place)
         except NoConnection:
             return False
         return True

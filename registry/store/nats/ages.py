@@ -33,7 +33,7 @@ from registry.store.nats.format import (
     is_deletion,
 )
 from registry.store.nats.publisher import Publisher, Write
-from registry.store.protocol import DoneCallback, Heard, HeardBefore, SharedNodes
+from registry.store.protocol import DoneCallback, Heard, SharedNodes
 
 # Registries that run together begin at different times, so that one of them writes all ages.
 AGES_SECONDS = 45
@@ -137,11 +137,6 @@ class Rings:
 def chunk_key(name: str, number: object) -> str:
     """Return the key of a part of the ages of a name."""
     return f"{AGES}.{name}.{number}"
-
-
-def age_at(heard: HeardBefore, uptime: float) -> Age:
-    """Return an age as the uptime when the node was last heard of; `uptime` is now."""
-    return Age(heard.hostname, round(uptime - heard.age, 3), heard.last_update, heard.address)
 
 
 def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:
@@ -278,12 +273,7 @@ class Reports:
             self.write_heard([], finishing)
         is_writing = self._ages is not None and not self._ages.done()
         if nodes is not None and not is_writing and self._rings.are_ages_due(self._uptime()):
-            self._ages = asyncio.create_task(self._write_ages(nodes))
-
-    async def idle(self) -> None:
-        """Return once no ages are being written."""
-        if self._ages is not None:
-            await self._ages
+            self._ages = asyncio.create_task(self.write_ages(nodes))
 
     async def close(self) -> None:
         """Stop."""
@@ -291,7 +281,7 @@ class Reports:
             self._ages.cancel()
             await asyncio.gather(self._ages, return_exceptions=True)
 
-    async def _write_ages(self, nodes: SharedNodes) -> None:
+    async def write_ages(self, nodes: SharedNodes) -> None:
         """Write all ages, and remove what is unneeded; if it fails, a later tick does it again."""
         with suppress(StoreUnavailable, TooManyConflicts):
             replaced = self._rings.complete_sequence
@@ -314,7 +304,10 @@ class Reports:
         ages: list[Age] = []
         uptime = self._uptime()
         while len(ages) < CHUNK_NODES and (some := nodes.ages(last)):
-            ages += [age_at(one, uptime) for one in some]
+            ages += [
+                Age(one.hostname, round(uptime - one.age, 3), one.last_update, one.address)
+                for one in some
+            ]
             last = some[-1].hostname
         return ages
 

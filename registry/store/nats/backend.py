@@ -13,7 +13,7 @@ import msgspec
 from registry.errors import NodeTooLarge, StoreOpenError, StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
 from registry.store.files import unused_name
-from registry.store.nats.bucket import BucketAddress, BucketState, JetStreamApi, find_bucket
+from registry.store.nats.bucket import BucketAddress, BucketState, find_bucket
 from registry.store.nats.delivery import Delivery, Message
 from registry.store.nats.format import (
     FORMAT,
@@ -165,7 +165,7 @@ class NatsBackend:
         place = self._place
         try:
             async with connected(place.servers, place.options.login) as link:
-                return await find_bucket(JetStreamApi(link), place.bucket)
+                return await find_bucket(link, place.bucket)
         except NoConnection as error:
             raise StoreOpenError(f"{self} cannot be reached: {error}") from error
 
@@ -257,7 +257,7 @@ async def read(place: BucketAddress) -> BucketContents | None:
     contents = BucketContents()
     try:
         async with connected(place.servers, place.options.login) as link:
-            state = await find_bucket(JetStreamApi(link), place.bucket)
+            state = await find_bucket(link, place.bucket)
             if state is None:
                 return None
             contents.users = state.consumers

@@ -42,31 +42,26 @@ class Refused(Exception):
         self.code = code
 
 
-class JetStreamApi:
-    """The API, over one connection."""
+async def ask_jetstream(link: Link, subject: str, request: object = None) -> dict[str, Any]:
+    """Return the answer of JetStream's API to a request, which is sent as JSON.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    async def ask(self, subject: str, request: object = None) -> dict[str, Any]:
-        """Return the answer to a request, which is sent as JSON. Raises Refused, NoConnection."""
-        payload = b"" if request is None else msgspec.json.encode(request)
-        try:
-            reply = await self._link.client.request(
-                f"$JS.API.{subject}", payload, timeout=REQUEST_SECONDS
-            )
-        except errors.NoRespondersError as error:
-            raise NoConnection("JetStream is not enabled there, or has no leader now") from error
-        except (TimeoutError, errors.TimeoutError) as error:
-            raise NoConnection(f"JetStream did not answer {subject}") from error
-        except (OSError, errors.Error) as error:
-            raise NoConnection(str(error) or type(error).__name__) from error
-        answer: dict[str, Any] = msgspec.json.decode(reply.data)
-        if "error" in answer:
-            error_ = answer["error"]
-            code, text = error_.get("err_code", 0), error_.get("description", "no reason given")
-            raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Refused(code, text)
-        return answer
+    Raises Refused, NoConnection.
+    """
+    payload = b"" if request is None else msgspec.json.encode(request)
+    try:
+        reply = await link.client.request(f"$JS.API.{subject}", payload, timeout=REQUEST_SECONDS)
+    except errors.NoRespondersError as error:
+        raise NoConnection("JetStream is not enabled there, or has no leader now") from error
+    except (TimeoutError, errors.TimeoutError) as error:
+        raise NoConnection(f"JetStream did not answer {subject}") from error
+    except (OSError, errors.Error) as error:
+        raise NoConnection(str(error) or type(error).__name__) from error
+    answer: dict[str, Any] = msgspec.json.decode(reply.data)
+    if "error" in answer:
+        error_ = answer["error"]
+        code, text = error_.get("err_code", 0), error_.get("description", "no reason given")
+        raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Refused(code, text)
+    return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +120,15 @@ def stream_of(bucket: str) -> str:
     return f"KV_{bucket}"
 
 
-async def find_bucket(api: JetStreamApi, bucket: str) -> BucketState | None:
+async def find_bucket(link: Link, bucket: str) -> BucketState | None:
     """Return the state of a bucket, None if there is none. Raises StoreOpenError, NoConnection."""
-    info = await _info(api, bucket)
+    info = await _info(link, bucket)
     return None if info is None else _state(info)
 
 
-async def _info(api: JetStreamApi, bucket: str) -> dict[str, Any] | None:
+async def _info(link: Link, bucket: str) -> dict[str, Any] | None:
     try:
-        info = await api.ask(f"STREAM.INFO.{stream_of(bucket)}")
+        info = await ask_jetstream(link, f"STREAM.INFO.{stream_of(bucket)}")
     except Refused as error:
         if error.code == STREAM_NOT_FOUND:
             return None
@@ -142,13 +137,13 @@ async def _info(api: JetStreamApi, bucket: str) -> dict[str, Any] | None:
     return info
 
 
-async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
+async def open_bucket(link: Link, place: BucketAddress) -> BucketState:
     """Return the state of a bucket, and make it if there is none.
 
     Raises StoreOpenError, and NoConnection, also while too few servers are there to make it.
     """
     bucket, options = place.bucket, place.options
-    info = await _info(api, bucket)
+    info = await _info(link, bucket)
     if info is not None:
         found = _state(info)
         _require_as_set(place, found, info["config"])
@@ -156,10 +151,10 @@ async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
     wanted = _replicas(place)
     for replicas in wanted:
         try:
-            return _state(await api.ask(*_creation(bucket, options, replicas)))
+            return _state(await ask_jetstream(link, *_creation(bucket, options, replicas)))
         except Refused as error:
             if error.code == STREAM_NAME_IN_USE:  # another registry has just made it
-                return await open_bucket(api, place)
+                return await open_bucket(link, place)
             if error.code != NOT_CLUSTERED or replicas == wanted[-1]:
                 raise _creation_failed(place, replicas, error) from error
     raise AssertionError("there is always a last number of replicas")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nats import errors
 from nats.aio.msg import Msg
 
-from registry.store.nats.bucket import JetStreamApi, Refused, stream_of
+from registry.store.nats.bucket import Refused, ask_jetstream, stream_of
 from registry.store.nats.link import Link, NoConnection
 
 NANOSECONDS = 1_000_000_000
@@ -92,7 +92,8 @@ class Delivery:
             "headers_only": headers_only,
         }
         try:
-            info = await JetStreamApi(self._link).ask(
+            info = await ask_jetstream(
+                self._link,
                 f"CONSUMER.CREATE.{stream}.{name}.{filter_subject}",
                 {"stream_name": stream, "config": config, "action": "create"},
             )
@@ -137,8 +138,8 @@ class Delivery:
         """Take no more messages, and remove the consumer, which the server does later anyway."""
         if self._name and not self._link.lost.is_set():
             with suppress(Refused, NoConnection):
-                await JetStreamApi(self._link).ask(
-                    f"CONSUMER.DELETE.{stream_of(self._bucket)}.{self._name}"
+                await ask_jetstream(
+                    self._link, f"CONSUMER.DELETE.{stream_of(self._bucket)}.{self._name}"
                 )
         with suppress(errors.Error):
             await self._unsubscribe()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from registry.store.nats.applier import Applier
-from registry.store.nats.bucket import BucketState, JetStreamApi, find_bucket
+from registry.store.nats.bucket import BucketState, find_bucket
 from registry.store.nats.delivery import Delivery, Message
 from registry.store.nats.format import hostname_of
 from registry.store.nats.link import Link, NoConnection
@@ -45,7 +45,7 @@ class Verification:
         self._last = self._last or self._revisions.position
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            state = await find_bucket(JetStreamApi(self._link), self._bucket)
+            state = await find_bucket(self._link, self._bucket)
             if state is None:
                 raise NoConnection("the bucket was deleted")
             on_state(state)

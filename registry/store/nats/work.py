@@ -10,7 +10,7 @@ from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
 from registry.store.nats.ages import Reports
 from registry.store.nats.applier import Applier
-from registry.store.nats.bucket import BucketAddress, JetStreamApi, open_bucket
+from registry.store.nats.bucket import BucketAddress, open_bucket
 from registry.store.nats.checks import ServerChecks, check_servers
 from registry.store.nats.delivery import Delivery
 from registry.store.nats.link import Connector, Link, LoginRefused, NoConnection
@@ -147,7 +147,7 @@ class BucketWork:
     async def work_over(self, link: Link) -> None:
         """Work until the connection fails: then NoConnection says why. Raises StoreOpenError."""
         place, applier = self._place, self._applier
-        state = await open_bucket(JetStreamApi(link), place)
+        state = await open_bucket(link, place)
         self.checks.note(state)
         if not self._ready.done():
             self.checks.unchecked = await check_servers(

@@ -12,7 +12,7 @@ from registry.nodes.writes import Writes
 from registry.store.clock import AgeClock
 from registry.store.commits import Finishing
 from registry.store.nats.ages import CHUNK_NODES, MAX_ENTRIES, Reports, Rings, in_batches
-from registry.store.nats.bucket import BucketState, JetStreamApi, find_bucket
+from registry.store.nats.bucket import BucketState, find_bucket
 from registry.store.nats.delivery import Message
 from registry.store.nats.format import COMPLETE, LoadedNodes, is_deletion
 from registry.store.nats.link import connected
@@ -85,7 +85,7 @@ async def ages_in(servers: NatsCluster, bucket: str) -> dict[str, float]:
 async def state_of(servers: NatsCluster, bucket: str) -> BucketState:
     """Return what a bucket is like now."""
     async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
-        state = await find_bucket(JetStreamApi(link), bucket)
+        state = await find_bucket(link, bucket)
         assert state is not None
         return state
 
@@ -248,8 +248,8 @@ async def write_ages(publisher: Writing, bucket: Bucket, nodes: Nodes) -> None:
         if message.key.startswith("ages."):
             publisher.rings.delivered_ages(message)
     reports = Reports(publisher, publisher.rings)
-    reports.tick(nodes)
-    await reports.idle()
+    reports.tick(None)
+    await reports.write_ages(nodes)
     for message in sorted(bucket.messages.values()):
         if message.key.startswith("ages."):
             publisher.rings.delivered_ages(message)

@@ -11,7 +11,7 @@ import pytest
 
 from registry.errors import StoreOpenError
 from registry.store.nats.backend import NatsBackend, write_backup
-from registry.store.nats.bucket import JetStreamApi, find_bucket
+from registry.store.nats.bucket import find_bucket
 from registry.store.nats.delivery import Delivery
 from registry.store.nats.format import HeardNodes, encode
 from registry.store.nats.link import Link, connected
@@ -254,10 +254,10 @@ def test_a_bucket_whose_last_message_has_expired_is_backed_up(
         async with connected([address], NatsLogin()) as link:
             subject, expiring = f"$KV.{bucket}.later.a", {"Nats-TTL": "1s"}
             await link.client.request(subject, b"", timeout=5, headers=expiring)
-            before = await find_bucket(JetStreamApi(link), bucket)
+            before = await find_bucket(link, bucket)
 
             async def is_gone() -> bool:
-                state = await find_bucket(JetStreamApi(link), bucket)
+                state = await find_bucket(link, bucket)
                 assert state is not None
                 assert before is not None
                 return state.subjects < before.subjects

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from registry.errors import StoreOpenError
 from registry.store.backend import backend_of
-from registry.store.nats.bucket import JetStreamApi, Refused
+from registry.store.nats.bucket import Refused, ask_jetstream
 from registry.store.nats.link import NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.registry.nats.buckets import open_bucket
@@ -28,7 +28,7 @@ async def make(servers: NatsCluster, bucket: str, settings: Mapping[str, Any]) -
         "allow_msg_ttl": True,
     }
     async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
-        await JetStreamApi(link).ask(f"STREAM.CREATE.KV_{bucket}", {**config, **settings})
+        await ask_jetstream(link, f"STREAM.CREATE.KV_{bucket}", {**config, **settings})
 
 
 @pytest.mark.real
@@ -75,7 +75,7 @@ async def test_what_passes_is_no_refusal(
         await link.client.subscribe("$JS.API.TEST", cb=answer)
 
         with pytest.raises(error, match="not now"):
-            await JetStreamApi(link).ask("TEST")
+            await ask_jetstream(link, "TEST")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from nats.aio.subscription import Subscription
 from registry.store.nats.bucket import (
     BucketAddress,
     BucketState,
-    JetStreamApi,
+    ask_jetstream,
     find_bucket,
     open_bucket,
 )
@@ -198,7 +198,7 @@ async def test_a_connection_that_goes_on_compares_once() -> None:
 
 
 async def look(verification: Verification, link: Link, bucket: str) -> None:
-    state = await find_bucket(JetStreamApi(link), bucket)
+    state = await find_bucket(link, bucket)
     assert state is not None
     await verification.look(state)
 
@@ -210,7 +210,7 @@ async def test_what_was_delivered_since_the_look_before_is_not_taken_as_lost(
     place = BucketAddress.from_url(server.url("lagging"), server.options())
     assert place is not None
     async with connected(place.servers, NatsLogin()) as link:
-        await open_bucket(JetStreamApi(link), place)
+        await open_bucket(link, place)
         await link.client.request("$KV.lagging.node.a", b"{}")
         parts = Parts("lagging")
         verification = Verification(link, "lagging", parts.applier)
@@ -231,8 +231,7 @@ async def test_a_purge_is_noticed_however_many_other_keys_there_are(server: Nats
     place = BucketAddress.from_url(server.url("purged"), server.options())
     assert place is not None
     async with connected(place.servers, NatsLogin()) as link:
-        api = JetStreamApi(link)
-        await open_bucket(api, place)
+        await open_bucket(link, place)
         await link.client.request("$KV.purged.node.a", b"{}")
         parts = Parts("purged")
         parts.revisions.record("a", 1, stored=True)
@@ -241,7 +240,7 @@ async def test_a_purge_is_noticed_however_many_other_keys_there_are(server: Nats
         await look(verification, link, "purged")
         assert parts.revisions.is_stored("a")
 
-        await api.ask("STREAM.PURGE.KV_purged")
+        await ask_jetstream(link, "STREAM.PURGE.KV_purged")
         for number in range(5):
             await link.client.request(f"$KV.purged.heard.other.0.{number}", b"{}")
         await look(verification, link, "purged")
@@ -267,7 +266,7 @@ async def write_up_to(server: NatsServer, row: Row, sequence: int, uptime: float
 
         async def is_reached() -> bool:
             await link.client.request("$KV.rollcall.heard.other.0.1", b"{}")
-            state = await find_bucket(JetStreamApi(link), "rollcall")
+            state = await find_bucket(link, "rollcall")
             return state is not None and state.last >= sequence
 
         await async_until(is_reached)

@@ -14,7 +14,7 @@ from registry.errors import StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
 from registry.store.nats.bucket import (
     BucketAddress,
-    JetStreamApi,
+    ask_jetstream,
     find_bucket,
     open_bucket,
     stream_of,
@@ -237,13 +237,13 @@ class Unheard:
 
     async def acknowledge(self, *, is_on: bool) -> None:
         """Let the servers acknowledge writes, or take them without a word."""
-        api, stream = JetStreamApi(self.link), stream_of(self.bucket)
-        config = (await api.ask(f"STREAM.INFO.{stream}"))["config"]
-        await api.ask(f"STREAM.UPDATE.{stream}", config | {"no_ack": not is_on})
+        stream = stream_of(self.bucket)
+        config = (await ask_jetstream(self.link, f"STREAM.INFO.{stream}"))["config"]
+        await ask_jetstream(self.link, f"STREAM.UPDATE.{stream}", config | {"no_ack": not is_on})
 
     async def has_stored(self, sequence: int = 1) -> bool:
         """Return whether the bucket has this sequence."""
-        state = await find_bucket(JetStreamApi(self.link), self.bucket)
+        state = await find_bucket(self.link, self.bucket)
         return state is not None and state.last >= sequence
 
     async def change_elsewhere(self, replaced: int) -> int:
@@ -261,7 +261,7 @@ async def unheard(server: NatsCluster, bucket: str) -> AsyncIterator[Unheard]:
     place = BucketAddress.from_url(server.url(bucket), server.options())
     assert place is not None
     async with connected(place.servers, NatsLogin()) as link:
-        await open_bucket(JetStreamApi(link), place)
+        await open_bucket(link, place)
         yield Unheard(place, link)
 
 

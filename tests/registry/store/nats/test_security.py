@@ -15,7 +15,7 @@ import pytest
 from clients.tls import client_context
 from registry.errors import StoreOpenError
 from registry.store.nats.backend import NatsBackend
-from registry.store.nats.bucket import JetStreamApi
+from registry.store.nats.bucket import ask_jetstream
 from registry.store.nats.link import Link, NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
@@ -296,7 +296,7 @@ async def test_a_consumer_delivers_to_subjects_of_its_account_alone(
             near, far = [await link.client.subscribe("orders") for link in (neighbour, stranger)]
             for link in (neighbour, stranger):
                 await link.client.flush()
-            await JetStreamApi(registry).ask(*CONSUMER_FOR_OTHERS)
+            await ask_jetstream(registry, *CONSUMER_FOR_OTHERS)
 
             await near.next_msg(SOON_SECONDS)
             await stranger.client.flush()

@@ -15,7 +15,7 @@ from registry.store.clock import AgeClock
 from registry.store.nats.ages import Rings
 from registry.store.nats.applier import Applier
 from registry.store.nats.backend import NatsBackend, read
-from registry.store.nats.bucket import BucketAddress, JetStreamApi, stream_of
+from registry.store.nats.bucket import BucketAddress, ask_jetstream, stream_of
 from registry.store.nats.link import connected
 from registry.store.nats.members import Uptime
 from registry.store.nats.operations import NodeOperations
@@ -50,9 +50,8 @@ async def stored_values(url: str, options: NatsOptions) -> dict[str, str]:
 async def edit_bucket(servers: NatsCluster, bucket: str, **settings: object) -> None:
     """Change how a bucket is kept, as `nats stream edit` does."""
     async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
-        api = JetStreamApi(link)
-        config = (await api.ask(f"STREAM.INFO.{stream_of(bucket)}"))["config"]
-        await api.ask(f"STREAM.UPDATE.{stream_of(bucket)}", config | settings)
+        config = (await ask_jetstream(link, f"STREAM.INFO.{stream_of(bucket)}"))["config"]
+        await ask_jetstream(link, f"STREAM.UPDATE.{stream_of(bucket)}", config | settings)
 
 
 class Parts:
