@@ -29,8 +29,7 @@ from agent.metrics import (
     show_engine,
     show_labels_left_out,
 )
-from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import RegistryGroup, registry_clients
+from agent.reporting.connections import CertificateMonitor, RegistryGroup, registry_clients
 from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import NO_APPS_KNOWN, HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.metrics.sampler import AppSampler
-from agent.reporting.certificates import CertificateMonitor
+from agent.reporting.connections import CertificateMonitor
 from agent.settings import AgentConfiguration
 from httpd.disks import measuring_disks
 from httpd.metrics import CertificateMetrics

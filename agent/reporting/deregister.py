@@ -35,65 +35,60 @@ async def deregister_host(
     A name that another identity has is left alone. With ``force``, ``hostname`` is removed even
     then.
     """
-    deregistration = _GroupDeregistration(group, identity)
     # The key file may hold a newer key for this name than the identity does.
-    results = await deregistration.remove(hostname, agent_id=None if force else identity.id)
+    agent_id = None if force else identity.id
+    results = await _remove(group, identity, hostname, agent_id=agent_id, former=False)
     former = (name for url in group.urls for name in identity.other_names(url, hostname))
     for name in dict.fromkeys(former):
-        results += await deregistration.remove(name, agent_id=identity.id, former=True)
+        results += await _remove(group, identity, name, agent_id=identity.id, former=True)
     return results
 
 
-class _GroupDeregistration:
-    """Removes names from all registries of a group."""
+async def _remove(
+    group: RegistryGroup, identity: Identity, name: str, *, agent_id: str | None, former: bool
+) -> list[DeregistrationResult]:
+    results = []
+    for client in group.clients:
+        key = identity.node_key(client.url, name) if former else None
+        results.append(await _ask(client, name, agent_id, key))
+    # Registries that share a store know of a removal at one of them. One to which this host was
+    # never reported has nothing to remove.
+    removed = any(result.removed for result in results)
+    answered = any(result.done for result in results)
+    return [_release(identity, each, removed=removed, answered=answered) for each in results]
 
-    def __init__(self, group: RegistryGroup, identity: Identity) -> None:
-        self._group = group
-        self._identity = identity
 
-    async def remove(
-        self, name: str, *, agent_id: str | None, former: bool = False
-    ) -> list[DeregistrationResult]:
-        results = [
-            await self._ask(client, name, agent_id, former=former) for client in self._group.clients
-        ]
-        # Registries that share a store know of a removal at one of them. One to which this host was
-        # never reported has nothing to remove.
-        removed = any(result.removed for result in results)
-        answered = any(result.done for result in results)
-        return [self._release(each, removed=removed, answered=answered) for each in results]
+async def _ask(
+    client: RegistryClient, name: str, agent_id: str | None, key: str | None
+) -> DeregistrationResult:
+    url = client.url
+    try:
+        await client.forget(name, agent_id=agent_id, key=key)
+    except NotFound:
+        return DeregistrationResult(url, name, done=True, outcome="was not listed")
+    except HostnameTaken as failure:
+        return DeregistrationResult(url, name, done=False, outcome=f"left alone: {failure}")
+    except (WrongKey, NotPermitted) as failure:
+        return DeregistrationResult(url, name, done=False, outcome=f"NOT taken out: {failure}")
+    except RegistryError as failure:
+        outcome = f"NOT taken out: {failure}"
+        return DeregistrationResult(url, name, done=False, outcome=outcome, final=failure.final)
+    return DeregistrationResult(url, name, done=True, outcome="taken out", removed=True)
 
-    async def _ask(
-        self, client: RegistryClient, name: str, agent_id: str | None, *, former: bool
-    ) -> DeregistrationResult:
-        url = client.url
-        key = self._identity.node_key(url, name) if former else None
-        try:
-            await client.forget(name, agent_id=agent_id, key=key)
-        except NotFound:
-            return DeregistrationResult(url, name, done=True, outcome="was not listed")
-        except HostnameTaken as failure:
-            return DeregistrationResult(url, name, done=False, outcome=f"left alone: {failure}")
-        except (WrongKey, NotPermitted) as failure:
-            return DeregistrationResult(url, name, done=False, outcome=f"NOT taken out: {failure}")
-        except RegistryError as failure:
-            outcome = f"NOT taken out: {failure}"
-            return DeregistrationResult(url, name, done=False, outcome=outcome, final=failure.final)
-        return DeregistrationResult(url, name, done=True, outcome="taken out", removed=True)
 
-    def _release(
-        self, result: DeregistrationResult, *, removed: bool, answered: bool
-    ) -> DeregistrationResult:
-        """Release the name where it is gone, also at a registry that did not answer."""
-        known = self._identity.has_name(result.url, result.hostname)
-        if not result.done and not result.final and (removed or (answered and not known)):
-            outcome = f"{result.outcome}; another registry of the group has answered"
-            result = replace(result, done=True, outcome=outcome)
-        if not result.done:
-            return result
-        try:
-            self._identity.release(result.url, result.hostname)
-        except IdentityError as error:
-            # The node is gone all the same. The agent only tries to remove it once more.
-            return replace(result, outcome=f"{result.outcome} ({error})")
+def _release(
+    identity: Identity, result: DeregistrationResult, *, removed: bool, answered: bool
+) -> DeregistrationResult:
+    """Release the name where it is gone, also at a registry that did not answer."""
+    known = identity.has_name(result.url, result.hostname)
+    if not result.done and not result.final and (removed or (answered and not known)):
+        outcome = f"{result.outcome}; another registry of the group has answered"
+        result = replace(result, done=True, outcome=outcome)
+    if not result.done:
         return result
+    try:
+        identity.release(result.url, result.hostname)
+    except IdentityError as error:
+        # The node is gone all the same. The agent only tries to remove it once more.
+        return replace(result, outcome=f"{result.outcome} ({error})")
+    return result
