@@ -1,19 +1,17 @@
 """What a change would do: it is planned as by its operation, and its plan is described."""
 
-from dataclasses import dataclass, field
-
 import msgspec
 
-from agent.apps.containers.containers import UP_STATES, started
+from agent.apps.containers.containers import NOT_MADE, UP_STATES, started
 from agent.apps.containers.network import NETWORK
 from agent.apps.containers.readiness import Requirement
 from agent.apps.containers.spec import stop_seconds
 from agent.apps.errors import AppBusy, AppNotFound, NoSuchUser
 from agent.apps.host import Host
 from agent.apps.images.images import UNKNOWN_IMAGE
+from agent.apps.operations.data import restored_app, while_there_is_room
 from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.operations.replace import not_started_yet, requirement, starts
-from agent.apps.operations.restore import restored_app, while_there_is_room
 from agent.apps.records import AppView, PlanView, record, with_inspection
 from agent.apps.repository.events import changed_names
 from agent.apps.requests import KINDS, Request, Restore, Stop
@@ -35,15 +33,8 @@ from agent.model import App
 START_SECONDS = 1
 
 
-@dataclass(kw_only=True)
-class _Preview:
-    """An app and its container as they would be, and the images that would be pulled."""
-
-    app: App
-    container: InspectedContainer | None
-    is_new: bool = False
-    is_restarted: bool = False
-    pulled: list[str] = field(default_factory=list)
+# An app and its container as they would be.
+Preview = tuple[App, InspectedContainer | None]
 
 
 async def dry_run(
@@ -77,34 +68,39 @@ async def dry_run(
             changed=None,
             message=None,
         )
-    preview = await _preview(host, job, before, plan, container)
+    pulled = list[str]()
+    if isinstance(plan, CreateEntry | ReplaceEntry):
+        app, after = await _made(host, job, plan, container, pulled)
+    elif isinstance(plan, StartEntry) and container is not None:
+        app, after = await _started(host, plan, container)
+    else:
+        app, after = await _changed(host, before, plan, container)
     if plan is not None:
-        preview.app = repository.revised(preview.app, job.header).app
+        app = repository.revised(app, job.header).app
     if ended is not None:
         reason = str(cancelled(ended.header, request.operation, by=requester.name))
-        preview.app = msgspec.structs.replace(preview.app, message=reason)
+        app = msgspec.structs.replace(app, message=reason)
+    is_stopped = request.operation == "restart" or _is_new(after)
+    seconds = stop_seconds(app, host.context.defaults) + START_SECONDS if is_stopped else 0
+    view = with_inspection(record(host, app, after, None, begins_anew=True), after)
     return PlanView(
-        app=_record(host, preview),
-        replaces_container=preview.is_new and container is not None,
-        seconds_without_service=_seconds(host, container, preview),
-        changed=None if before is None else changed_names(before, preview.app),
-        message="; ".join(_notes(container, preview)) or None,
+        app=_as_known(view, pulled) if _is_new(after) else view,
+        replaces_container=_is_new(after) and container is not None,
+        seconds_without_service=_seconds(container, after, seconds),
+        changed=None if before is None else changed_names(before, app),
+        message="; ".join(_notes(container, after, pulled)) or None,
     )
 
 
-async def _preview(
-    host: Host, job: Job, before: App | None, plan: Plan, container: InspectedContainer | None
-) -> _Preview:
-    """Return what a plan makes of an app; errors as of what carries it out."""
+async def _changed(
+    host: Host, before: App | None, plan: Plan, container: InspectedContainer | None
+) -> Preview:
+    """Return an app in its present container; errors as of what carries out the plan."""
     match plan:
-        case CreateEntry() | ReplaceEntry():
-            return await _made(host, job, plan, container)
         case LimitsEntry(target=app):
             container = container and msgspec.structs.replace(
                 container, cpu=app.cpu, memory=app.memory
             )
-        case StartEntry():
-            return await _started(host, plan, container)
         case StopEntry(target=app):
             container = container and msgspec.structs.replace(
                 container,
@@ -120,15 +116,21 @@ async def _preview(
         case _:
             assert before is not None
             app = before
-    shown = container and host.context.health.findings.shown(app, container)
-    return _Preview(app=app, container=shown)
+    return app, container and host.context.health.findings.shown(app, container)
 
 
 async def _made(
-    host: Host, job: Job, entry: CreateEntry | ReplaceEntry, old: InspectedContainer | None
-) -> _Preview:
-    """Return the app in a new container; the servers of images are asked whether they have one."""
-    engine, pulled = host.context.engine, list[str]()
+    host: Host,
+    job: Job,
+    entry: CreateEntry | ReplaceEntry,
+    old: InspectedContainer | None,
+    pulled: list[str],
+) -> Preview:
+    """Return the app in a new container, and add to ``pulled`` the image that would be pulled.
+
+    The server of that is asked whether it has it.
+    """
+    engine = host.context.engine
 
     async def ask(reference: str) -> Image:
         await engine.find_manifest(reference)
@@ -145,35 +147,29 @@ async def _made(
         image = await host.images.find(entry.target, must_pull=must_pull, pull=ask)
     app, made = await host.containers.preview(entry, image)
     if isinstance(entry, ReplaceEntry) and not starts(entry):
-        return _Preview(
-            app=not_started_yet(app, made.id), container=made, is_new=True, pulled=pulled
-        )
+        return not_started_yet(app, made.id), made
     needs = Requirement.START
     if isinstance(entry, ReplaceEntry):
         await host.containers.check_ports(app)
         needs = requirement(entry, old)
     is_checked = app.health is not None and needs is not Requirement.START
     made = _running(made, app, health="healthy" if is_checked else None)
-    return _Preview(app=started(app, made.id), container=made, is_new=True, pulled=pulled)
+    return started(app, made.id), made
 
 
-async def _started(host: Host, entry: StartEntry, container: InspectedContainer | None) -> _Preview:
+async def _started(host: Host, entry: StartEntry, container: InspectedContainer) -> Preview:
     """Return the app in its container, once that was started or started again."""
     app = entry.target
-    assert container is not None
     if _is_up(container) and entry.header.operation == "start":
-        return _Preview(app=app, container=_running(container, app, container.health))
+        return app, _running(container, app, container.health)
     await host.containers.check_start(app, container)
-    if not app.password_pending:
-        after = started(app, container.id)
-    else:
+    after = started(app, container.id)
+    if app.password_pending:
         try:
             await host.passwords.check_settable(container)
-            after = started(app, container.id)
         except NoSuchUser as error:
             after = await host.passwords.drop(app, container, error)
-    is_restarted = _is_up(container)
-    return _Preview(app=after, container=_running(container, app), is_restarted=is_restarted)
+    return after, _running(container, app)
 
 
 def _is_up(container: InspectedContainer | None) -> bool:
@@ -195,33 +191,34 @@ def _running(
     )
 
 
-def _record(host: Host, preview: _Preview) -> AppView:
-    """Return the record, without what a container and an image get only when they are made."""
-    container = preview.container
-    view = with_inspection(record(host, preview.app, container, None, begins_anew=True), container)
-    if not preview.is_new:
-        return view
-    if not view.image_id or view.image in preview.pulled:
+def _is_new(container: InspectedContainer | None) -> bool:
+    return container is not None and container.id == NOT_MADE
+
+
+def _as_known(view: AppView, pulled: list[str]) -> AppView:
+    """Leave out what a container and an image get only when they are made."""
+    if not view.image_id or view.image in pulled:
         # The image says which paths of the app are volumes.
         view = msgspec.structs.replace(view, image_id=None, volumes=None)
     return msgspec.structs.replace(view, container_id=None)
 
 
-def _seconds(host: Host, before: InspectedContainer | None, preview: _Preview) -> int | None:
+def _seconds(
+    before: InspectedContainer | None, after: InspectedContainer | None, seconds: int
+) -> int | None:
+    """Return the most seconds without service, where a stop and a start take so many."""
     if not _is_up(before):
         return 0  # there is no service that could be interrupted
-    if not _is_up(preview.container):
-        return None
-    if not (preview.is_new or preview.is_restarted):
-        return 0
-    return stop_seconds(preview.app, host.context.defaults) + START_SECONDS
+    return seconds if _is_up(after) else None
 
 
-def _notes(before: InspectedContainer | None, preview: _Preview) -> list[str]:
-    notes = [f"the image `{reference}` is pulled" for reference in sorted(preview.pulled)]
-    if preview.container is not None and before is not None:
+def _notes(
+    before: InspectedContainer | None, after: InspectedContainer | None, pulled: list[str]
+) -> list[str]:
+    notes = [f"the image `{reference}` is pulled" for reference in sorted(pulled)]
+    if after is not None and before is not None:
         # Without isolation, the network's name depends on the engine's version.
-        was, is_isolated = before.network == NETWORK, preview.container.network == NETWORK
+        was, is_isolated = before.network == NETWORK, after.network == NETWORK
         if was != is_isolated:
             where = "into" if is_isolated else "out of"
             notes.append(f"the app moves {where} the network `{NETWORK}`, which isolates apps")

@@ -2,7 +2,7 @@
 
 from agent.apps import requests
 from agent.apps.operations.create import carry_out_create, plan_create, recover_create
-from agent.apps.operations.export import Export, export_data, recover_export
+from agent.apps.operations.data import Export, export_data, plan_restore, recover_export
 from agent.apps.operations.keep_up import (
     found_up,
     leave_down,
@@ -10,7 +10,6 @@ from agent.apps.operations.keep_up import (
     set_autostart,
     start_down,
 )
-from agent.apps.operations.labels import plan_add_label, plan_remove_label
 from agent.apps.operations.lifecycle import (
     carry_out_delete,
     carry_out_start,
@@ -32,9 +31,13 @@ from agent.apps.operations.replace import (
     plan_rebuild,
     recover_replacement,
 )
-from agent.apps.operations.restore import plan_restore
 from agent.apps.operations.rollback import plan_rollback
-from agent.apps.operations.update import carry_out_limits, plan_update
+from agent.apps.operations.update import (
+    carry_out_limits,
+    plan_add_label,
+    plan_remove_label,
+    plan_update,
+)
 from agent.apps.runner.runner import Operations
 from agent.journal import (
     CreateEntry,

@@ -14,7 +14,7 @@ from agent.apps.errors import AppError
 from agent.apps.host import Host
 from agent.apps.operations.before_stop import check_and_drain
 from agent.apps.operations.create import make_container
-from agent.apps.operations.restore import make_restored, unused_volumes
+from agent.apps.operations.data import make_restored, unused_volumes
 from agent.apps.requests import Rebuild, Restore
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable

@@ -1,16 +1,22 @@
-"""Updating an app: only its record, or its running container, where no other one is needed."""
+"""Updating an app and its labels: only its record, or its container, where no other is needed."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from agent.apps.admission.fields import check_changes
+from agent.apps.admission.fields import (
+    MAX_APP_LABELS,
+    check_changes,
+    check_label,
+    check_target_port,
+    excerpt,
+)
 from agent.apps.containers.containers import UP_STATES
-from agent.apps.errors import MemoryInUse
+from agent.apps.errors import InvalidApp, LabelNotFound, MemoryInUse
 from agent.apps.host import Host
 from agent.apps.operations.replace import planned_replacement
-from agent.apps.requests import Update
+from agent.apps.requests import AddLabel, RemoveLabel, Update
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import Plan
 from agent.engine.errors import EngineRefused
@@ -126,3 +132,33 @@ async def _put_back(host: Host, entry: LimitsEntry) -> None:
         await host.containers.limit(entry.container_id, limits)
     except EngineRefused as error:  # an engine that refuses both has kept the limits
         host.context.log.debug("limits not put back", app=entry.app, reason=str(error))
+
+
+async def plan_add_label(host: Host, job: Job, request: AddLabel) -> App | None:
+    """Plan to add a label; None if the app has it.
+
+    Raises:
+        InvalidLabel, InvalidApp, PortForbidden, TooManyApps: it cannot be added.
+
+    """
+    app, label = host.context.repository.get(job.app), check_label(request.label)
+    if job.picked_ports_only:
+        check_target_port(label, app)
+    if label in app.labels:
+        return None
+    if len(app.labels) >= MAX_APP_LABELS:
+        raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
+    target = msgspec.structs.replace(app, labels=(*app.labels, label))
+    host.admission.check_size(target)
+    # The response is the record, which needs the engine; without it nothing is changed.
+    await host.containers.current(app)
+    return target
+
+
+async def plan_remove_label(host: Host, job: Job, request: RemoveLabel) -> App:
+    """Plan to remove a label; InvalidLabel, LabelNotFound."""
+    app, label = host.context.repository.get(job.app), check_label(request.label)
+    if label not in app.labels:
+        raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
+    await host.containers.current(app)
+    return msgspec.structs.replace(app, labels=tuple(each for each in app.labels if each != label))

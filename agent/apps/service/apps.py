@@ -9,7 +9,7 @@ from typing import Any
 from agent.apps.dry_run import dry_run
 from agent.apps.errors import AppNotFound
 from agent.apps.host import Host
-from agent.apps.operations.export import Export, Reading
+from agent.apps.operations.data import Export, Reading
 from agent.apps.records import AppView, EventView, PlanView, event_view
 from agent.apps.requests import Create, Delete, Request, Stop
 from agent.apps.runner.runner import OperationRunner, Requester
