@@ -30,7 +30,7 @@ import docker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from processes import cpu_seconds, resident_mib
+from processes import cpu_seconds, resident_mib, unused_port
 
 from dev.images import build_busybox
 from tests.support.daemons import Daemon, Daemons
@@ -234,13 +234,6 @@ def engine_pids() -> list[int]:
     return [dockerd, *(int(pid) for file in children for pid in file.read_text().split())]
 
 
-def free_port() -> int:
-    """Return an unused port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -257,7 +250,7 @@ def main() -> None:
     build_busybox(client, image, page="Hello")
     with (
         tempfile.TemporaryDirectory() as folder,
-        Daemons(folder=Path(folder, "daemons"), free_port=free_port, forked=False) as daemons,
+        Daemons(folder=Path(folder, "daemons"), free_port=unused_port, forked=False) as daemons,
     ):
         agent = daemons.agent(
             engine=url, log={"level": "info"}, apps={"bind": "127.0.0.1", "cpu": 100}

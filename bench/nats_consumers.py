@@ -19,9 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fleet_registries import unused_port
 from jetstream_bench import pids_of
-from processes import cpu_seconds
+from processes import cpu_seconds, unused_port
 
 from registry.store.nats.bucket import BucketAddress, open_bucket
 from registry.store.nats.delivery import Delivery, Message

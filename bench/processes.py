@@ -5,6 +5,7 @@ python bench/processes.py PORT FILE     # bare handlers; GET answers the file's 
 
 import hashlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -51,6 +52,15 @@ class BareHandlers:
         key = request.headers["Authorization"].removeprefix("Bearer ")
         if hashlib.sha256(key.encode()).digest() not in self._keys:
             raise web.HTTPUnauthorized
+
+
+def unused_port() -> int:
+    """Return an unused port of 127.0.0.1, outside the range of outgoing connections."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no free port between 20000 and 30000")
 
 
 def write_settings(file: Path, port: int, **settings: object) -> Path:

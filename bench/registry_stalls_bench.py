@@ -11,7 +11,6 @@ none takes longer than some minutes. On a quiet machine it takes some four minut
 
     python bench/registry_stalls_bench.py                    # 100,000 nodes
     python bench/registry_stalls_bench.py --nodes 1000000    # some twenty minutes
-    python bench/registry_stalls_bench.py --baseline DIR     # another checkout's registry as well
     python bench/registry_stalls_bench.py --idle             # a registry that nobody asks as well
     python bench/registry_stalls_bench.py --only daemon      # the load, new keys, the expiry
 """
@@ -48,15 +47,13 @@ from load.waits import (
     Waits,
     host,
 )
-from processes import process, write_settings
-from registry_bench import PEER, PORT, PROGRAM, Bench, fill
+from processes import write_settings
+from registry_bench import PORT, Bench, fill
 
 from registry.api.access import NodeKeys
 
 IDLE = PORT + 1
 CLIENTS = 10
-FILL_SECONDS = 30
-NODES_PER_SECOND = 5000
 CHANGES_PER_SECOND = 300
 CHANGE_SECONDS = 10
 WATCHERS = str(Path(__file__).parent / "load" / "watchers.py")
@@ -94,70 +91,50 @@ Row = tuple[Key, Waits]
 
 
 class Subject:
-    """A registry that is measured: a program, a port, and a store with nodes."""
+    """The registry that is measured, on a store with nodes or on a copy of it."""
 
-    def __init__(self, bench: Bench, program: Path, port: int) -> None:
+    def __init__(self, bench: Bench, nodes: int) -> None:
         self._bench = bench
-        self._program = program
-        self._store = bench.path("r.db")
-        self._copy = bench.path("copy.db")
-        self._rules: Mapping[str, int] = RULES  # none of them, if the registry does not know them
-        self.port = port
-
-    def fill(self, nodes: int) -> None:
-        """Make the store of nodes, and a copy of it."""
-        config = self._config(self._store, RULES)
-        command: list[str | Path] = [self._program, "--config", config, "--check"]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            self._rules = {}
-        if self._program == PROGRAM:
-            asyncio.run(fill(self._store, nodes, nodes))
-        else:  # it may have another schema
-            with self.running():
-                self._bench.wrk.posts(self.port, connections=128, hosts=nodes)
+        self._store, self._copy = bench.path("r.db"), bench.path("copy.db")
+        asyncio.run(fill(self._store, nodes, nodes))
         shutil.copy(self._store, self._copy)
 
     @contextmanager
     def running(self) -> Iterator[int]:
         """Run the registry while the context is open; yield its process id."""
-        with self._started(self._config(self._store, self._rules)) as pid:
+        with self._started(self._store, RULES) as pid:
             yield pid
 
     @contextmanager
     def running_on_copy(self, expiry: Mapping[str, int]) -> Iterator[int]:
         """Run the registry on the copy of its store, with further rules; yield its process id."""
-        with self._started(self._config(self._copy, {**self._rules, **expiry})) as pid:
+        with self._started(self._copy, {**RULES, **expiry}) as pid:
             yield pid
 
     @contextmanager
-    def _started(self, config: Path) -> Iterator[int]:
-        url = f"http://127.0.0.1:{self.port}/healthz"
-        with process([self._program, "--config", config], url) as server:
-            yield server.pid
-
-    def _config(self, store: Path, rules: Mapping[str, int]) -> Path:
-        return write_settings(
+    def _started(self, store: Path, rules: Mapping[str, int]) -> Iterator[int]:
+        config = write_settings(
             self._bench.path("registry.yml"),
-            self.port,
+            PORT,
             store=f"sqlite:///{store}",
             node_secret={"value": KEY},
             nodes=dict(rules),
         )
+        with self._bench.started(config) as pid:
+            yield pid
 
 
 def rows(subject: Subject, options: argparse.Namespace, idle: Probe | None) -> Iterator[Row]:
-    """Yield all rows of a registry; those of watches are not for an old one."""
-    subject.fill(options.nodes)
+    """Yield all rows."""
     if options.only != "daemon":
         with subject.running(), ExitStack() as stack:
-            side = Measured(subject.port, idle)
+            side = Measured(PORT, idle)
             stack.callback(side.end)
             # The first time, targets are encoded.
             side.waits_beside("/prometheus/rollcall", SCRAPER, 1)
             yield from request_rows(side)
-            if subject.port == PORT:
-                yield from watch_rows(side, options.watchers)
-            yield large_row(side, LARGE_SECONDS if options.seconds is None else options.seconds)
+            yield from watch_rows(side, options.watchers)
+            yield large_row(side, options.seconds)
     yield from daemon_rows(subject, options.nodes, idle)
 
 
@@ -230,7 +207,7 @@ def daemon_rows(subject: Subject, nodes: int, idle: Probe | None) -> Iterator[Ro
         "expire_after_seconds": seconds,
         "expire_at_most_percent": 0,
     }
-    side = Measured(subject.port, idle)
+    side = Measured(PORT, idle)
     started: list[int] = []
     with ExitStack() as stack:
         stack.callback(side.end)
@@ -247,7 +224,7 @@ def daemon_rows(subject: Subject, nodes: int, idle: Probe | None) -> Iterator[Ro
         yield (f"{RELOADS} times SIGHUP", 0), side.waits(reload)
         time.sleep(max(0.0, expires - SETTLE_SECONDS - time.monotonic()))
         left = [f"host-{number:06}.example.com" for number in range(0, nodes, nodes // SAMPLE)]
-        waits = side.waits(partial(wait_for_expiry, subject.port, left))
+        waits = side.waits(partial(wait_for_expiry, PORT, left))
         yield ("all nodes become stale and expire", 0), waits
 
 
@@ -270,55 +247,32 @@ def is_known(session: requests.Session, port: int, hostname: str) -> bool:
     return True
 
 
-def compare(bench: Bench, options: argparse.Namespace, idle: Probe | None) -> None:
-    """Print a row for each request and number of clients, as soon as it was measured."""
-    before: dict[Key, str] = {}
-    began, budget = time.monotonic(), options.minutes * 60
-    if options.baseline is not None:
-        program = options.baseline.resolve() / ".venv/bin/rollcall-registry"
-        theirs = rows(Subject(bench, program, PEER), options, idle)
-        for key, waits in until(began + budget / 2, theirs):
-            before[key] = waits.cells()
-            print(f"# before: {key[0]}, {key[1]} clients:{before[key]}", flush=True)
-    for (what, clients), waits in until(
-        began + budget, rows(Subject(bench, PROGRAM, PORT), options, idle)
-    ):
-        print(f"| {what} | {clients} |{waits.cells()}{before.get((what, clients), '')}", flush=True)
-
-
 def main() -> None:
     """Measure with the number of nodes that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--watchers", type=int, default=1000)
     parser.add_argument(
-        "--seconds",
-        type=int,
-        help="how long nodes are added to the other registry, and large heartbeats are sent",
+        "--seconds", type=int, default=LARGE_SECONDS, help="how long large heartbeats are sent"
     )
-    parser.add_argument("--baseline", type=Path, help="another checkout, with its environment")
     parser.add_argument("--idle", action="store_true", help="measure an idle registry as well")
     parser.add_argument("--only", choices=["daemon"], help="what a registry does unasked")
-    parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help="no row begins later; half for the other"
-    )
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="no row begins later")
     options = parser.parse_args()
     columns = ["answered in", "heartbeats' p99", "longest", "refused"]
     columns += ["idle registry: p99", "longest"] * options.idle
-    if options.baseline:
-        columns += ["before: answered in", "p99", "longest", "refused"]
-        columns += ["idle registry: p99", "longest"] * options.idle
     print(f"| {options.nodes:,} nodes | clients | {' | '.join(columns)} |")
     print("| --- " * (2 + len(columns)) + "|", flush=True)
     with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder, ExitStack() as stack:
-        seconds = options.seconds or max(FILL_SECONDS, options.nodes // NODES_PER_SECOND)
-        bench = Bench(folder=Path(folder), seconds=seconds, rounds=1)
+        bench = Bench(folder=Path(folder), seconds=1, rounds=1)
         idle = None
         if options.idle:
             stack.enter_context(bench.registry(port=IDLE))
             idle = host(IDLE)
             stack.callback(idle.end)
-        compare(bench, options, idle)
+        found = rows(Subject(bench, options.nodes), options, idle)
+        for (what, clients), waits in until(time.monotonic() + options.minutes * 60, found):
+            print(f"| {what} | {clients} |{waits.cells()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -76,10 +76,7 @@ class Measured:
         self._idle = idle
 
     def waits_beside(self, path: str, headers: Mapping[str, str], clients: int) -> Waits:
-        """Return how long heartbeats wait while so many clients ask once.
-
-        An old registry that knows no such request answers at once.
-        """
+        """Return how long heartbeats wait while so many clients ask once."""
 
         def ask() -> None:
             with ThreadPoolExecutor(clients) as threads:

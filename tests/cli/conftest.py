@@ -1,10 +1,13 @@
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import FakeAgent, StartAgent
+from tests.support.cli.process import CommandLine, Run
 from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
 
@@ -49,3 +52,9 @@ def rollcall(tmp_path: Path, key_file: Path, registry: InProcessRegistry) -> Rol
         allow_plain=["127.0.0.1"],
     )
     return command
+
+
+@pytest.fixture
+def run(rollcall: Rollcall) -> Run:
+    """Return a function that runs the command in a process of its own."""
+    return partial(asyncio.to_thread, CommandLine(rollcall.contexts.parent).run)

@@ -1,6 +1,5 @@
 """An app that does not stay up, or get healthy, after a change: what is told, and when."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from cli.reach.choice import AppName
 from clients.agent import AgentClient
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import Run
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -128,14 +127,12 @@ async def test_what_ended_before_the_change_is_no_exit_code_of_the_app(
 
 
 async def test_a_restart_between_the_answer_and_the_first_look_counts(
-    rollcall: Rollcall, agent: FakeAgent
+    rollcall: Rollcall, run: Run, agent: FakeAgent
 ) -> None:
     agent.answers["GET", SHOP] = records({"restarts": 3})
 
     ran = await rollcall("app", "start", "web-1/shop")
-    rolled = await asyncio.to_thread(
-        CommandLine(rollcall.contexts.parent).run, "rebuild", "shop", "web-1"
-    )
+    rolled = await run("rebuild", "shop", "web-1")
 
     assert "it does not stay up: it ended with exit code 3" in ran.err
     assert "web-1: failed: it does not stay up: it ended with exit code 3" in rolled.stderr
@@ -312,9 +309,7 @@ async def test_nobody_has_to_wait(rollcall: Rollcall, agent: FakeAgent) -> None:
     assert [each.method for each in agent.asked] == ["PUT"]
 
 
-async def test_a_rollout_fails_where_the_app_does_not_stay_up(
-    rollcall: Rollcall, agent: FakeAgent
-) -> None:
+async def test_a_rollout_fails_where_the_app_does_not_stay_up(run: Run, agent: FakeAgent) -> None:
     looks: tuple[dict[str, Any], ...] = (
         {},
         {},
@@ -322,9 +317,7 @@ async def test_a_rollout_fails_where_the_app_does_not_stay_up(
     )
     agent.answers["GET", SHOP] = records(*looks, is_young=True)
 
-    command = CommandLine(rollcall.contexts.parent)
-
-    ran = await asyncio.to_thread(command.run, "start", "shop", "web-1")
+    ran = await run("start", "shop", "web-1")
 
     assert ran.returncode == 1
     assert ran.stdout.splitlines()[1].split() == [

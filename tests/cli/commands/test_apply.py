@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import Run
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -114,14 +114,13 @@ async def test_what_is_as_the_file_says_is_left_alone(
     assert agent.changes() == []
 
 
-async def test_a_file_of_apps_may_come_from_a_pipe(rollcall: Rollcall, agent: FakeAgent) -> None:
-    command = CommandLine(rollcall.contexts.parent)
+async def test_a_file_of_apps_may_come_from_a_pipe(run: Run, agent: FakeAgent) -> None:
     told = {}
 
     for given in ("diff -f -", "apply -f -", "apply -f - --yes"):
         text = FILE.replace("64", "128") if given == "apply -f -" else FILE
         agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
-        told[given] = await asyncio.to_thread(command.run, *given.split(), stdin=text)
+        told[given] = await run(*given.split(), stdin=text)
 
     assert [each.returncode for each in told.values()] == [0, 2, 0]
     assert "no terminal to ask at" in told["apply -f -"].stderr

@@ -1,6 +1,5 @@
 """What is told of a registry that does not know all hosts, or does not reach its store."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from config.registry import NodesSettings
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import FakeAgent, StartAgent
 from tests.support.cli.fake_app import FakeApp
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import Run
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
 
@@ -103,9 +102,8 @@ async def test_no_part_of_a_fleet_is_changed_or_compared_in_place_of_all_of_it(
     assert "name the hosts, or try again in" in ran.err
 
 
-async def test_a_host_that_is_named_is_changed(rollcall: Rollcall, agent: FakeAgent) -> None:
-    command = CommandLine(rollcall.contexts.parent)  # it handles signals
-    ran = await asyncio.to_thread(command.run, "restart", "shop", "web-1")
+async def test_a_host_that_is_named_is_changed(run: Run, agent: FakeAgent) -> None:
+    ran = await run("restart", "shop", "web-1")
 
     assert (ran.returncode, len(agent.changes())) == (0, 1), ran.stderr
 

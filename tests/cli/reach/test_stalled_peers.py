@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import FakeAgent, StartAgent
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import CommandLine, Run
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -46,14 +46,18 @@ def files(folder: Path) -> set[str]:
     ],
 )
 async def test_a_command_of_an_app_ends_where_the_agent_is_stopped(
-    rollcall: Rollcall, registry: InProcessRegistry, stalled: str, tmp_path: Path, given: str
+    run: Run,
+    registry: InProcessRegistry,
+    stalled: str,
+    tmp_path: Path,
+    given: str,
 ) -> None:
     (tmp_path / "old.tar").write_bytes(b"x" * 1024)
     await registry.post("web-1", kv={"agent.url": stalled})
     words = [str(tmp_path / word) if word.endswith(".tar") else word for word in given.split()]
-    command, left = CommandLine(rollcall.contexts.parent), files(tmp_path)
+    left = files(tmp_path)
 
-    ran = await asyncio.to_thread(command.run, "--timeout", TIMEOUT, *words)
+    ran = await run("--timeout", TIMEOUT, *words)
 
     assert (ran.returncode, ran.stdout) == (3, "")
     assert "answer" in ran.stderr

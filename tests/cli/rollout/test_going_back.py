@@ -8,7 +8,7 @@ import pytest
 from cli.rollout.hosts import in_words, step_back
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import CommandLine, Run
 from tests.support.registry.in_process import InProcessRegistry
 
 UPDATED = [
@@ -73,12 +73,11 @@ async def agents(registry: InProcessRegistry, fake_agent: StartAgent) -> list[Fa
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--all", "--dry-run", "without a question"])
 async def test_a_rollback_tells_each_step_before_it_begins(
-    rollcall: Rollcall, agents: list[FakeAgent], option: str
+    run: Run, agents: list[FakeAgent], option: str
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
     options = [option] if option.startswith("-") else []
 
-    ran = await asyncio.to_thread(command.run, "rollback", "shop", *options)
+    ran = await run("rollback", "shop", *options)
 
     assert ran.stderr.startswith(
         f"web-0: {STEP}\nweb-1: {UNDOING}\nthe hosts go back to different images: shop:1, shop:2\n"
@@ -91,14 +90,14 @@ async def test_a_rollback_tells_each_step_before_it_begins(
 
 @pytest.mark.slow
 async def test_a_dry_run_tells_programs_the_revisions_and_never_that_nothing_was_changed(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    rollcall: Rollcall, run: Run, agents: list[FakeAgent]
 ) -> None:
     command = CommandLine(rollcall.contexts.parent)
 
     plan = await asyncio.to_thread(command.json, "rollback", "shop", "web-0", "--dry-run")
     agents[0].answers["GET", "/v1/apps/shop"] = None
-    dry = await asyncio.to_thread(command.run, "rollback", "shop", "web-0", "--dry-run")
-    wet = await asyncio.to_thread(command.run, "rollback", "shop", "web-0")
+    dry = await run("rollback", "shop", "web-0", "--dry-run")
+    wet = await run("rollback", "shop", "web-0")
 
     assert (plan[0]["revision_before"], plan[0]["revision"]) == (4, 3)
     assert plan[0]["changed"] == ["image", "env"]

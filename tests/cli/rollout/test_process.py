@@ -14,7 +14,7 @@ from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
-from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.cli.process import WITH_SIGINT, CommandLine, Run
 from tests.support.cli.terminal import at_terminal
 from tests.support.machine.terminal import terminal
 from tests.support.registry.fake_servers import HttpServer
@@ -53,7 +53,7 @@ def waiting(begun: asyncio.Event, go_on: asyncio.Event) -> Callable[[web.Request
 
 
 async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    rollcall: Rollcall, run: Run, agents: list[FakeAgent]
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     agents[0].answers[REBUILD] = waiting(begun, go_on)
@@ -77,25 +77,22 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
     assert told.endswith(b"to leave it so: rollcall rollouts --forget shop\n")
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
 
-    refused = await asyncio.to_thread(command.run, "rebuild", "shop", "web-1", "--resume")
+    refused = await run("rebuild", "shop", "web-1", "--resume")
     assert refused.returncode == 2
-    done = await asyncio.to_thread(command.run, "rebuild", "shop", "--resume", "-o", "json")
+    done = await run("rebuild", "shop", "--resume", "-o", "json")
 
     assert done.returncode == 0, done.stderr
     assert [len(agent.changes()) for agent in agents] == [1, 1, 1]
 
 
 async def test_a_host_that_fails_ends_it_and_a_stopped_app_does_not(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    run: Run, agents: list[FakeAgent]
 ) -> None:
     stopped = RECORD | {"state": "exited", "desired": "stopped", "health": {"path": "/"}}
     agents[0].answers["GET", "/v1/apps/shop"] = stopped
     del agents[1].answers[REBUILD]
-    command = CommandLine(rollcall.contexts.parent)
 
-    done = await asyncio.to_thread(
-        command.run, "rebuild", "shop", "--all", "--check-http", "/", "-o", "json"
-    )
+    done = await run("rebuild", "shop", "--all", "--check-http", "/", "-o", "json")
 
     assert done.returncode == 1
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
@@ -104,7 +101,7 @@ async def test_a_host_that_fails_ends_it_and_a_stopped_app_does_not(
 
 
 async def test_an_agent_and_an_app_that_answer_late_are_well(
-    rollcall: Rollcall, agents: list[FakeAgent], http_server: HttpServer
+    run: Run, agents: list[FakeAgent], http_server: HttpServer
 ) -> None:
     answers = {"agent": [503, 200], "app": [502, 404, 204]}
 
@@ -118,16 +115,13 @@ async def test_an_agent_and_an_app_that_answer_late_are_well(
 
     port = urlsplit(await http_server(app)).port
     agents[0].answers["GET", "/v1/apps/shop"] = record
-    command = CommandLine(rollcall.contexts.parent)
-    done = await asyncio.to_thread(
-        command.run, "rebuild", "shop", "web-0", "--check-http", "/health"
-    )
+    done = await run("rebuild", "shop", "web-0", "--check-http", "/health")
 
     assert (done.returncode, answers) == (0, {"agent": [], "app": []}), done.stderr
 
 
 async def test_a_rollback_that_is_resumed_goes_to_the_revision_it_began_with(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    run: Run, agents: list[FakeAgent]
 ) -> None:
     rollback = ("PUT", "/v1/apps/shop/rollback")
 
@@ -142,10 +136,9 @@ async def test_a_rollback_that_is_resumed_goes_to_the_revision_it_began_with(
         agent.answers[rollback] = RECORD
     agents[2].answers["GET", "/v1/apps/shop/history"] = revisions(9, 7, 6)
     agents[1].answers[rollback] = lost
-    command = CommandLine(rollcall.contexts.parent)
 
-    failed = await asyncio.to_thread(command.run, "rollback", "shop", "--all")
-    done = await asyncio.to_thread(command.run, "rollback", "shop", "--resume")
+    failed = await run("rollback", "shop", "--all")
+    done = await run("rollback", "shop", "--resume")
 
     assert (failed.returncode, done.returncode) == (1, 0), done.stderr
     bodies = [[json.loads(each.body)["revision"] for each in agent.changes()] for agent in agents]
@@ -153,15 +146,13 @@ async def test_a_rollback_that_is_resumed_goes_to_the_revision_it_began_with(
 
 
 async def test_nothing_is_rolled_back_where_a_host_has_no_revision_before(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    run: Run, agents: list[FakeAgent]
 ) -> None:
     for agent in agents:
         agent.answers["GET", "/v1/apps/shop/history"] = revisions(3, 2)
     agents[2].answers["GET", "/v1/apps/shop/history"] = revisions(1)
 
-    done = await asyncio.to_thread(
-        CommandLine(rollcall.contexts.parent).run, "rollback", "shop", "--all"
-    )
+    done = await run("rollback", "shop", "--all")
 
     assert done.returncode == 1
     assert "no revision of shop before the present one on web-2" in done.stderr
@@ -169,11 +160,10 @@ async def test_nothing_is_rolled_back_where_a_host_has_no_revision_before(
 
 
 async def test_all_hosts_are_changed_only_for_whoever_says_so(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    run: Run, agents: list[FakeAgent]
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
 
-    refused = await asyncio.to_thread(command.run, "stop", "shop", "--yes")
+    refused = await run("stop", "shop", "--yes")
 
     assert refused.returncode == 2
     assert "name hosts, select them by --label, or add --all" in refused.stderr
@@ -181,9 +171,8 @@ async def test_all_hosts_are_changed_only_for_whoever_says_so(
 
 
 async def test_a_batch_ends_where_its_progress_cannot_be_kept(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    rollcall: Rollcall, run: Run, agents: list[FakeAgent]
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
 
     async def disk_gone(_request: web.Request) -> web.Response:
         (folder,) = rollcall.contexts.parent.rglob("rollouts")
@@ -191,7 +180,7 @@ async def test_a_batch_ends_where_its_progress_cannot_be_kept(
         return web.json_response(RECORD)
 
     agents[0].answers[REBUILD] = disk_gone
-    done = await asyncio.to_thread(command.run, "rebuild", "shop", "--all", "--batch", "2")
+    done = await run("rebuild", "shop", "--all", "--batch", "2")
 
     assert done.returncode == 2
     assert "cannot be written" in done.stderr
@@ -205,34 +194,32 @@ async def test_a_batch_ends_where_its_progress_cannot_be_kept(
 
 @pytest.mark.parametrize("without", ["app", "agent"])
 async def test_a_named_host_without_the_app_is_told_before_anything_changes(
-    rollcall: Rollcall, registry: InProcessRegistry, agents: list[FakeAgent], without: str
+    run: Run, registry: InProcessRegistry, agents: list[FakeAgent], without: str
 ) -> None:
     if without == "app":
         del agents[1].answers["GET", "/v1/apps/shop"]
     else:
         await registry.post("web-1")
-    command = CommandLine(rollcall.contexts.parent)
 
-    named = await asyncio.to_thread(command.run, "rebuild", "shop", "web-0", "web-1")
+    named = await run("rebuild", "shop", "web-0", "web-1")
     assert named.returncode == 1
     assert "nothing was changed: no app 'shop' on web-1" in named.stderr
     assert [agent.changes() for agent in agents] == [[], [], []]
 
-    everywhere = await asyncio.to_thread(command.run, "rebuild", "shop", "--all", "-o", "name")
+    everywhere = await run("rebuild", "shop", "--all", "-o", "name")
     assert (everywhere.returncode, everywhere.stdout.split()) == (0, ["web-0", "web-2"])
 
 
 async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    run: Run, agents: list[FakeAgent]
 ) -> None:
     agents[0].answers["PUT", "/v1/apps/shop"] = refusal(400, "cpu: -1 is less than 1")
     agents[1].answers["PUT", "/v1/apps/shop"] = RECORD
-    command = CommandLine(rollcall.contexts.parent)
     update = ("update", "shop", "--all", "--set", "cpu=-1")
 
-    refused = await asyncio.to_thread(command.run, *update)
-    resumed = await asyncio.to_thread(command.run, "update", "shop", "--resume")
-    kept = await asyncio.to_thread(command.run, *update, "--batch", "2")
+    refused = await run(*update)
+    resumed = await run("update", "shop", "--resume")
+    kept = await run(*update, "--batch", "2")
 
     assert (refused.returncode, resumed.returncode, kept.returncode) == (1, 2, 1)
     assert "nothing was changed; give the command again" in refused.stderr
@@ -243,7 +230,7 @@ async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
 
 
 async def test_an_app_that_is_stopped_again_was_not_started(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    rollcall: Rollcall, run: Run, agents: list[FakeAgent]
 ) -> None:
     agents[0].answers["GET", "/v1/apps/shop"] = RECORD | {"state": "exited", "desired": "stopped"}
     agents[0].answers["PUT", "/v1/apps/shop/start"] = RECORD
@@ -255,7 +242,7 @@ async def test_an_app_that_is_stopped_again_was_not_started(
         one = [HostProgress(host="web-0")]
         change, bounds = RolloutChange(action="start", app="shop"), Bounds(check_seconds=0)
         file.save(Rollout(change=change, bounds=bounds, hosts=one))
-    done = await asyncio.to_thread(command.run, "start", "shop", "--resume")
+    done = await run("start", "shop", "--resume")
 
     assert done.returncode == 1
     assert "it is exited" in done.stdout

@@ -9,7 +9,7 @@ from aiohttp import web
 from cli.changes.change import TIMEOUTS, SilenceWatch
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
-from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.cli.process import WITH_SIGINT, CommandLine, Run
 from tests.support.registry.in_process import InProcessRegistry
 
 TIMEOUT = 0.05
@@ -71,11 +71,10 @@ async def frozen(registry: InProcessRegistry, fake_agent: StartAgent) -> FakeAge
 
 @pytest.mark.slow
 async def test_a_rollout_fails_at_a_host_that_is_frozen_and_does_not_know_what_it_has(
-    rollcall: Rollcall, frozen: FakeAgent
+    run: Run, frozen: FakeAgent
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
 
-    ran = await asyncio.to_thread(command.run, "--timeout", "0.5", "rebuild", "shop", "--all")
+    ran = await run("--timeout", "0.5", "rebuild", "shop", "--all")
 
     assert ran.returncode == 1
     assert "web-1: its agent does not answer; it is left after 3 s without an answer" in ran.stderr
@@ -87,13 +86,10 @@ async def test_a_rollout_fails_at_a_host_that_is_frozen_and_does_not_know_what_i
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--no-wait",)])
 async def test_a_change_of_one_app_ends_if_its_agent_is_frozen(
-    rollcall: Rollcall, frozen: FakeAgent, options: tuple[str, ...]
+    run: Run, frozen: FakeAgent, options: tuple[str, ...]
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
 
-    ran = await asyncio.to_thread(
-        command.run, "--timeout", "0.5", "app", "rebuild", "web-1/shop", *options
-    )
+    ran = await run("--timeout", "0.5", "app", "rebuild", "web-1/shop", *options)
 
     assert ran.returncode == 3
     assert ran.stderr.endswith(

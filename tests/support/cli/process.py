@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.support.forks import run_program
 SECONDS = 120
 # A job in the background of a shell ignores SIGINT, and so would what it starts.
 WITH_SIGINT = ("env", "--default-signal=INT")
+
+
+# The fixture ``run`` runs the command to its end, beside the servers of a test.
+Run = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
 
 
 class CommandLine:
