@@ -21,10 +21,15 @@ from registry.responses.slices import TimeSlices
 # A file that has not changed for so long is whole.
 SETTLED_SECONDS = 2.0
 MAX_MIB = 64
-AWAY = "away"
 MAX_SHOWN = 60
 
 Version = tuple[int, int, int]  # inode, size, mtime
+PRESENT = "present"
+LISTED = STALE, ABSENT, AWAY, UNEXPECTED = "stale", "absent", "away", "unexpected"
+STATES = (PRESENT, *LISTED)
+# A metric names no more hosts: each is a series.
+MAX_NAMED = 100
+_encode = msgspec.json.encode
 
 
 class BadList(Exception):
@@ -142,15 +147,6 @@ def parsed(text: str) -> dict[str, bool]:
             "it names no host; take `nodes.expected` out of the settings if none is meant"
         )
     return dict(sorted(found.items()))
-
-
-PRESENT = "present"
-LISTED = STALE, ABSENT, AWAY, UNEXPECTED = "stale", "absent", "away", "unexpected"
-STATES = (PRESENT, *LISTED)
-# A metric names no more hosts: each is a series.
-MAX_NAMED = 100
-
-_encode = msgspec.json.encode
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):

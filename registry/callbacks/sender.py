@@ -20,6 +20,9 @@ MAX_BYTES = 256 * 1024  # beyond it there is one change at most
 READ_AT_ONCE = 100
 
 ResyncReason = Literal["started", "missed", "settings"]
+# Changes that come within this time are posted together.
+INTERVAL_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 60.0
 
 
 class Batch(NamedTuple):
@@ -105,11 +108,6 @@ class ChangeBatches:
 def _matched(change: PastChange, matches: Callable[[bytes, int], bool]) -> bool:
     """Return whether what a change replaced passed the filters, too."""
     return change.before is not None and matches(change.before, labels_start(change.hostname))
-
-
-# Changes that come within this time are posted together.
-INTERVAL_SECONDS = 0.5
-MAX_PAUSE_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,6 +10,13 @@ from structlog.typing import FilteringBoundLogger
 
 from registry.nodes.directory import KnownNode
 
+# journald drops what exceeds the unit's LogRateLimitBurst. So a second has this many lines of one
+# change, and further changes share a line for each kind at its end, or when there are many of them.
+# journald splits a line at 48 KiB.
+MAX_SINGLE_LINES = 10
+MAX_NODES_PER_WRITE = 800
+PERIOD_SECONDS = 1.0
+
 
 class ChangeKind(StrEnum):
     """What became of a node."""
@@ -90,12 +97,6 @@ class NodeChanges:
 
 
 AUDITED_KINDS = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
-# journald drops what exceeds the unit's LogRateLimitBurst. So a second has this many lines of one
-# change, and further changes share a line for each kind at its end, or when there are many of them.
-# journald splits a line at 48 KiB.
-MAX_SINGLE_LINES = 10
-MAX_NODES_PER_WRITE = 800
-PERIOD_SECONDS = 1.0
 
 
 class AuditLog:

@@ -12,6 +12,9 @@ from registry.nodes.context import RegistryContext
 from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, KnownNode, abbreviated
 
 DIGEST_CHARACTERS = 16
+# Enough to recognise each of several clones that restart in turn.
+MAX_REPLACED = 8
+DIGEST_BYTES = 8
 
 
 class DeniedHosts:
@@ -44,11 +47,6 @@ def _normalised(patterns: Iterable[str]) -> list[str]:
 
 def _list_digest(patterns: Iterable[str]) -> str:
     return sha256("\n".join(patterns).encode()).hexdigest()[:DIGEST_CHARACTERS]
-
-
-# Enough to recognise each of several clones that restart in turn.
-MAX_REPLACED = 8
-DIGEST_BYTES = 8
 
 
 class Clones:

@@ -14,6 +14,33 @@ from registry.store.protocol import Row, name_digest
 
 # Marking or forgetting this many takes well under a millisecond.
 MAX_AT_ONCE = 20
+# How long a node has been silent: whether it is stale, due to expire soon, or due by now. A
+# host that is expected is kept instead of both.
+STAGES = FRESH, STALE, KEPT, SOON, DUE = range(5)
+AGENT_ID = "agent.id"
+AGENT_INSTANCE = "agent.instance"
+IDENTITY_CHARS_SHOWN = 8
+MAX_BLOCK_NODES = 128
+LIST_FORM = "list"  # what a block keeps of its nodes for the next list
+# What all blocks keep for it. Those beyond are encoded for each list.
+MAX_KEPT_BYTES = 16 * 1024 * 1024
+HEAD_BYTES = len(b'{"hostname":"",')
+LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
+TAIL_BYTES = len(b',"last_update":')
+# Longer numbers of apps are none.
+MAX_DIGITS = 9
+# No string can hold it. It is searched for from the end, since to pass over many labels takes
+# longer than over large kv.
+END_OF_LABELS = b'],"kv":{'
+BACKSLASH = ord("\\")
+SERVING = b'"serving:'
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+_decode = msgspec.json.Decoder(Node).decode
+_encode = msgspec.json.encode
+_decode_labels = msgspec.json.Decoder(list[str]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Linked(Protocol):
@@ -151,36 +178,6 @@ class AgeOrder(Generic[T]):
             newer.older = older
         node.older = node.newer = None
         self._count -= 1
-
-
-# How long a node has been silent: whether it is stale, due to expire soon, or due by now. A
-# host that is expected is kept instead of both.
-STAGES = FRESH, STALE, KEPT, SOON, DUE = range(5)
-AGENT_ID = "agent.id"
-AGENT_INSTANCE = "agent.instance"
-IDENTITY_CHARS_SHOWN = 8
-MAX_BLOCK_NODES = 128
-LIST_FORM = "list"  # what a block keeps of its nodes for the next list
-# What all blocks keep for it. Those beyond are encoded for each list.
-MAX_KEPT_BYTES = 16 * 1024 * 1024
-HEAD_BYTES = len(b'{"hostname":"",')
-LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
-TAIL_BYTES = len(b',"last_update":')
-# Longer numbers of apps are none.
-MAX_DIGITS = 9
-# No string can hold it. It is searched for from the end, since to pass over many labels takes
-# longer than over large kv.
-END_OF_LABELS = b'],"kv":{'
-
-BACKSLASH = ord("\\")
-SERVING = b'"serving:'
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-_decode = msgspec.json.Decoder(Node).decode
-_encode = msgspec.json.encode
-_decode_labels = msgspec.json.Decoder(list[str]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 def encode_document(heartbeat: Heartbeat) -> bytes:

@@ -10,6 +10,12 @@ from registry.nodes.nodes import Nodes
 
 STEP_SECONDS = 60
 STEPS = 6 * 60
+MAX_HOSTS = 100
+# A host that is refused tries again at its next heartbeat. One that has not for so long is off, or
+# has another name by now.
+MAX_KEPT_SECONDS = 3600.0
+MAX_HOSTNAME = 253
+MAX_MESSAGE = 1000
 
 
 class HeartbeatSamples(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +59,6 @@ class HeartbeatSampler:
             fresh=[fresh for _, fresh, _ in self._samples],
             stale=[stale for _, _, stale in self._samples],
         )
-
-
-MAX_HOSTS = 100
-# A host that is refused tries again at its next heartbeat. One that has not for so long is off, or
-# has another name by now.
-MAX_KEPT_SECONDS = 3600.0
-MAX_HOSTNAME = 253
-MAX_MESSAGE = 1000
 
 
 class RejectedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):

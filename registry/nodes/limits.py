@@ -30,6 +30,11 @@ MARK = b'"prometheus:'
 # What follows in such a label. A class of one character is searched for at the speed of memchr.
 _LABEL = re.compile(MARK + rb'([^"]*)"')
 ESCAPES = ((rb"\\", b"\0\0"), (rb"\"", b"\0\1"))
+MINUTE = 60.0
+ROUNDING_SECONDS = 1e-6
+# To decode a larger heartbeat, to encode it, or to check it, takes up to some milliseconds each.
+MAX_BYTES_AT_ONCE = 48 * 1024
+MAX_LARGE_BYTES = 32 * 1024 * 1024
 
 
 class TargetCost(NamedTuple):
@@ -279,13 +284,6 @@ class Capacity:
                 services[service] = count
             else:
                 services.pop(service, None)
-
-
-MINUTE = 60.0
-ROUNDING_SECONDS = 1e-6
-# To decode a larger heartbeat, to encode it, or to check it, takes up to some milliseconds each.
-MAX_BYTES_AT_ONCE = 48 * 1024
-MAX_LARGE_BYTES = 32 * 1024 * 1024
 
 
 class RateLimit:

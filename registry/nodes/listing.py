@@ -31,6 +31,10 @@ MAX_BYTES_AT_ONCE = 256 * 1024
 KEPT_NODE_BYTES = 8 + DIGEST_BYTES
 HEADS_FORM, PASSING_FORM = "heads", "passing"
 KEPT_FILTER_BYTES = 256
+# The nodes of a directory of this size are listed at once.
+MAX_NODES_AT_ONCE = 500
+# For so long after a search, the next ones are prepared.
+PREPARED_SECONDS = 600.0
 
 
 class NodeFilter(NamedTuple):
@@ -334,12 +338,6 @@ def _groups(entries: list[KnownNode], max_bytes: int) -> Sequence[list[KnownNode
         groups[-1].append(entry)
         size += own
     return groups
-
-
-# The nodes of a directory of this size are listed at once.
-MAX_NODES_AT_ONCE = 500
-# For so long after a search, the next ones are prepared.
-PREPARED_SECONDS = 600.0
 
 
 class NodeQueries:

@@ -15,6 +15,22 @@ KV_OFFSET = len(END_OF_LABELS) - 1
 AFTER_TEXT = ("", ",", ":", "]", "}")
 
 _encode = msgspec.json.encode
+# To make the text of neighbours of this size takes about a millisecond. Of larger ones, none is
+# made.
+MAX_JOINED_BYTES = 256 * 1024
+# Larger texts are not kept, so that they take little beside the nodes themselves.
+MAX_KEPT_CHARACTERS = 64 * 1024
+# By how much a text may grow, since texts that nodes no longer have stay in it.
+MAX_GROWTH = 1.25
+# Searching nodes of this size one by one takes about half a millisecond.
+MAX_BYTES_AT_ONCE = 64 * 1024
+# The JSON of a node around its texts. Within a text, a quotation mark has a backslash before it.
+BETWEEN_TEXTS = b'","'
+BEGIN, END = HEAD_BYTES - len('",'), -(TAIL_BYTES + len("}"))
+# What is left of texts whose own characters look like what is between texts: a comma or a colon
+# alone, or after a quotation mark at the end. Such nodes are decoded.
+AMBIGUOUS = (b'":\n', b'":[\n', b'\n:"', b'{":":', b"\\\n", b'\\":"')
+STRUCTURE = (('labels":[', ""), ('],"kv":{', "\n"), ('":"', ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,24 +121,6 @@ def _has(head: bytes, start: int, end: int, value: bytes) -> bool:
 def _marks(label: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """Return how an encoded label stands within, at the start and end of, and alone in an array."""
     return b",%b," % label, b"[%b," % label, b",%b]" % label, b"[%b]" % label
-
-
-# To make the text of neighbours of this size takes about a millisecond. Of larger ones, none is
-# made.
-MAX_JOINED_BYTES = 256 * 1024
-# Larger texts are not kept, so that they take little beside the nodes themselves.
-MAX_KEPT_CHARACTERS = 64 * 1024
-# By how much a text may grow, since texts that nodes no longer have stay in it.
-MAX_GROWTH = 1.25
-# Searching nodes of this size one by one takes about half a millisecond.
-MAX_BYTES_AT_ONCE = 64 * 1024
-# The JSON of a node around its texts. Within a text, a quotation mark has a backslash before it.
-BETWEEN_TEXTS = b'","'
-BEGIN, END = HEAD_BYTES - len('",'), -(TAIL_BYTES + len("}"))
-# What is left of texts whose own characters look like what is between texts: a comma or a colon
-# alone, or after a quotation mark at the end. Such nodes are decoded.
-AMBIGUOUS = (b'":\n', b'":[\n', b'\n:"', b'{":":', b"\\\n", b'\\":"')
-STRUCTURE = (('labels":[', ""), ('],"kv":{', "\n"), ('":"', ":"))
 
 
 class TextSearch:

@@ -30,6 +30,7 @@ MAX_CACHED_BYTES = 128 * 1024 * 1024
 REFERENCE_BYTES = 8
 # One for all services: there may be many thousands.
 _by_hostname = attrgetter("hostname")
+_encode = msgspec.json.encode
 
 
 class TargetList(LargeBody):
@@ -191,9 +192,6 @@ class AnswerLru:
         """Record that no node offers a service any more."""
         for target_format in TARGET_FORMATS:
             self._total -= self._sizes.pop((service, target_format), 0)
-
-
-_encode = msgspec.json.encode
 
 
 class ServiceSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar
 
+DIGEST_BYTES = 16
+MAX_JOINED_BYTES = 256 * 1024
+
 
 class SortedItem(Protocol):
     """An item of SortedBlocks."""
@@ -175,10 +178,6 @@ class SortedBlocks(Generic[T]):
             block.invalidate()
         self._blocks[start:end] = [Block(list(items)) for items in contents]
         self._firsts[start:end] = [self._key(items[0]) for items in contents]
-
-
-DIGEST_BYTES = 16
-MAX_JOINED_BYTES = 256 * 1024
 
 
 class DroppedRuns:
