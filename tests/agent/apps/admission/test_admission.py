@@ -1,8 +1,9 @@
 """What a host admits: images, promised memory, the number and the size of apps."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from structlog.testing import LogCapture
 
 from agent.apps.admission.admission import MOST_APPS, MOST_BYTES
 from agent.apps.admission.fields import check_new_app
-from agent.apps.errors import ImageNotAllowed, InvalidApp, MemoryPromised, TooManyApps
+from agent.apps.errors import (
+    AppExists,
+    ImageNotAllowed,
+    InvalidApp,
+    MemoryPromised,
+    PortInUse,
+    TooManyApps,
+)
 from agent.engine.models import EngineInfo
 from agent.model import App, AppChanges, HealthCheck, NewApp
 from agent.state.database import AgentDatabase
@@ -143,6 +151,25 @@ async def test_two_at_once_do_not_get_the_same_memory(tmp_path: Path) -> None:
 
         assert sum(isinstance(error, MemoryPromised) for error in ended) == 2
         assert len(await apps.queries.all()) == 2
+
+
+async def test_two_at_once_do_not_get_the_same_port(tmp_path: Path) -> None:
+    names = ("one", "two")
+    async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+        creates = [
+            apps.create(NewApp(name=each, image=IMAGE, http_port=21000), ASKER) for each in names
+        ]
+        created = await asyncio.gather(*creates, return_exceptions=True)
+        for each in names:
+            with suppress(AppExists):
+                await apps.create(NewApp(name=each, image=IMAGE), ASKER)
+        updates = [apps.update(each, AppChanges(http_port=21001), ASKER) for each in names]
+        updated = await asyncio.gather(*updates, return_exceptions=True)
+
+    for ended in (created, updated):
+        (refused,) = [each for each in ended if isinstance(each, BaseException)]
+        assert isinstance(refused, PortInUse)
+        assert re.search("port 2100[01] is held by app `(one|two)`", str(refused))
 
 
 async def test_what_was_promised_before_the_bound_goes_on(tmp_path: Path) -> None:
