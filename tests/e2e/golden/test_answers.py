@@ -18,7 +18,8 @@ from tests.support.pages import TOP
 WRITES = os.environ.get("ROLLCALL_GOLDEN") == "write"
 FOLDER = Path(__file__).parent
 PROGRAMS = ("agent", "registry", "httpd", "clients", "config", "runtime")
-LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
+# Methods that log an event: those of a logger, and those of a part with its own rule for it.
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "_warn", "_warn_once"}
 KEYS = {
     "reader": "reader-key-0123456789",
     "writer": "writer-key-0123456789",
