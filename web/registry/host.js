@@ -4,7 +4,7 @@ import { command } from "../common/command.js";
 import { clipped, h, show, webAddress } from "../common/dom.js";
 import { dateAndTime, duration } from "../common/times.js";
 import { AnswerError } from "../common/http.js";
-import { DOWN, appsDown, bounded, card, runningApps, state, table } from "./parts.js";
+import { DOWN, appLink, appsDown, bounded, card, isOwn, origin, runningApps, state, table } from "./parts.js";
 
 const LONG = 200;
 const ROWS = 200;
@@ -76,15 +76,6 @@ function agentLink(address, hostname) {
     !isOwn(address, hostname) && h("span", { class: "badge bad" }, `this address is not ${hostname}: open it only if you know it`));
 }
 
-function isOwn(address, hostname) {
-  return new URL(address).hostname === hostname.toLowerCase();
-}
-
-function origin(address) {
-  const url = new URL(address);
-  return `${url.protocol}//${url.hostname}:${url.port || { "http:": "80", "https:": "443" }[url.protocol]}`;
-}
-
 function appsCard({ hostname, labels: all, kv }, agent, isStale) {
   const names = all.filter((label) => label.startsWith("app:")).map((label) => label.slice(4));
   if (!names.length && kv["apps.total"] === undefined) return null;
@@ -92,14 +83,7 @@ function appsCard({ hostname, labels: all, kv }, agent, isStale) {
     kv["docker.state"] === "unreachable" && h("p", { class: "notice bad" }, "The agent does not reach its Docker Engine."),
     h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), isStale && ", as it said last", agent ? ". Its agent shows them." : "."),
     appsDown(kv) > 0 && h("p", { class: "hint" }, `${DOWN}.`),
-    bounded(names, ROWS, (name) => (agent && isOwn(agent, hostname) ? appLink(agent, name) : h("span", { class: "chip" }, clipped(name, LONG)))));
-}
-
-// At the host's own name alone: a chip has no room to show another address.
-function appLink(agent, name) {
-  const url = new URL(agent);
-  url.hash = `#/app/${encodeURIComponent(name)}`;
-  return h("a", { class: "chip", href: url.href, rel: "noopener noreferrer", target: "_blank", title: `Open it at ${origin(agent)}`, "data-key": `app ${name}` }, clipped(name, LONG));
+    bounded(names, ROWS, (name) => appLink(agent, hostname, name)));
 }
 
 function serviceTargets({ service, targets, left_out: leftOut }) {

@@ -4,7 +4,7 @@ import { clipped, h, show, visible } from "../common/dom.js";
 import { Sorting } from "../common/sorting.js";
 import { count } from "../common/times.js";
 import { HistoryCharts, tiles } from "./summary.js";
-import { age, appsWrong, hostLink, plainHeader, runningApps, state } from "./parts.js";
+import { age, appsWrong, hostLink, nextPage, plainHeader, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
 // To count what a search finds takes longer than to list one page of it.
@@ -249,10 +249,6 @@ export class HostsView {
     if (value) query.set(name, value);
     return `#/hosts${query.size ? `?${query}` : ""}`;
   }
-}
-
-function nextPage(page) {
-  return /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
 }
 
 function foundText(shown, before, total, query) {

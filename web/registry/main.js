@@ -2,13 +2,14 @@
 
 import { h, show } from "../common/dom.js";
 import { Page } from "../common/page.js";
+import { AppsView } from "./apps.js";
 import { HostView } from "./host.js";
 import { HostsView } from "./hosts.js";
 import { RegistryView } from "./health.js";
 import { ServicesView } from "./services.js";
 
-const VIEWS = { hosts: HostsView, host: HostView, services: ServicesView, registry: RegistryView };
-const TABS = [["hosts", "Hosts"], ["services", "Services"], ["registry", "Registry"]];
+const VIEWS = { hosts: HostsView, host: HostView, apps: AppsView, services: ServicesView, registry: RegistryView };
+const TABS = [["hosts", "Hosts"], ["apps", "Apps"], ["services", "Services"], ["registry", "Registry"]];
 const tabs = document.getElementById("tabs");
 
 function showTabs(name) {

@@ -11,9 +11,36 @@ export function state(isStale) {
   return h("span", { class: `state ${isStale ? "stale" : "fresh"}` }, isStale ? "stale" : "fresh");
 }
 
-/** Return a link to the sheet of a host. */
-export function hostLink(hostname) {
-  return h("a", { href: `#/host/${encodeURIComponent(hostname)}`, "data-key": `host ${hostname}` }, hostname);
+/** Return a link to the sheet of a host; `key` names it among the links of a view. */
+export function hostLink(hostname, key = `host ${hostname}`) {
+  return h("a", { href: `#/host/${encodeURIComponent(hostname)}`, "data-key": key }, hostname);
+}
+
+/** Return whether the address of an agent is at the host's own name. */
+export function isOwn(address, hostname) {
+  return new URL(address).hostname === hostname.toLowerCase();
+}
+
+/** Return an address with its port. */
+export function origin(address) {
+  const url = new URL(address);
+  return `${url.protocol}//${url.hostname}:${url.port || { "http:": "80", "https:": "443" }[url.protocol]}`;
+}
+
+/** Return an app, with a link to its sheet at an agent at the host's own name.
+ *
+ * A chip has no room to show another address, where a rogue host could collect keys. */
+export function appLink(agent, hostname, name) {
+  const text = clipped(name, 200);
+  if (!agent || !isOwn(agent, hostname)) return h("span", { class: "chip" }, text);
+  const url = new URL(agent);
+  url.hash = `#/app/${encodeURIComponent(name)}`;
+  return h("a", { class: "chip", href: url.href, rel: "noopener noreferrer", target: "_blank", title: `Open it at ${origin(agent)}`, "data-key": `app ${hostname} ${name}` }, text);
+}
+
+/** Return the match of the last hostname of a page that has a next one, else null. */
+export function nextPage(page) {
+  return /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
 }
 
 /** Return how long ago something was. */

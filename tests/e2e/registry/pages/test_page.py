@@ -29,7 +29,7 @@ LINE = 20  # pixels
 HEIGHTS = "elements => elements.map(element => element.getBoundingClientRect().height)"
 TOPS = "elements => elements.map(element => element.getBoundingClientRect().top)"
 ARE_CUT = "elements => elements.map(element => element.scrollWidth > element.clientWidth)"
-VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
+VIEWS = ("#/hosts", "#/host/web-1", "#/apps", "#/services", "#/registry")
 AGENT = {
     "agent.id": "1",
     "agent.url": "https://web-1.test:7656",
@@ -473,7 +473,9 @@ def test_all_views_are_accessible_and_fit_a_telephone(
         go(page, view)
         page.locator(f"{'.hosts' if view == '#/hosts' else '.sheet, table'} >> nth=0").wait_for()
         expect(page.locator("main")).to_contain_text(
-            {"#/services": "web", "#/registry": "Version"}.get(view, "service:web")
+            {"#/apps": "shop", "#/services": "web", "#/registry": "Version"}.get(
+                view, "service:web"
+            )
         )
         assert serious_findings(page) == []
         assert not overflows(page)
