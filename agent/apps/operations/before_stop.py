@@ -64,7 +64,8 @@ async def check_and_drain(
         AgentStopping: the operation stays in the journal.
 
     """
-    await _check(host, entry.target, following)
+    if entry.withdrawn_at is None or not entry.target.drain_seconds:  # no drain goes on
+        await _check(host, entry.target, following)
     entry = await drain(host, job, entry, entry.target, container)
     if entry.target.drain_seconds:
         await _check(host, entry.target, following)
