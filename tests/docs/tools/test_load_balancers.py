@@ -1,4 +1,4 @@
-"""The page about load balancers: its recipes, and HAProxy over three hosts under a load."""
+"""The page about load balancers: its recipes, and both over three hosts under a load."""
 
 import http.client
 import os
@@ -47,10 +47,14 @@ frontend shop
     default_backend shop
 """
 NGINX = """
+pid {folder}/nginx.pid;
+error_log stderr;
 events {{}}
 http {{
-{upstream}
-server {{ listen 127.0.0.1:8080; location / {{ proxy_pass http://shop; }} }}
+access_log off;
+include {folder}/shop.cfg;
+proxy_next_upstream off;
+server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://shop; }} }}
 }}
 """
 
@@ -103,7 +107,8 @@ def test_a_recipe_takes_fresh_hosts_that_it_trusts_and_words_alone(
 @pytest.mark.real("nginx")
 def test_nginx_takes_the_file_of_its_recipe(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "nginx.conf"
-    file.write_text(NGINX.format(upstream=recipe(page, "nginx", tmp_path).render(SERVING)))
+    file.write_text(NGINX.format(folder=tmp_path, port=8080))
+    (tmp_path / "shop.cfg").write_text(recipe(page, "nginx", tmp_path).render(SERVING))
 
     command = ["nginx", "-t", "-e", "stderr", "-c", str(file)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=SBIN)
@@ -151,9 +156,21 @@ class Load:
 
 
 class Site:
-    """Three hosts with an engine each, behind HAProxy with the page's recipe."""
+    """Three hosts with an engine each, behind a load balancer with the page's recipe.
 
-    def __init__(self, registry: Daemon, agents: list[Daemon], command: CommandLine) -> None:
+    Attributes:
+        addresses: Where the apps of each host are reached.
+
+    """
+
+    def __init__(
+        self,
+        registry: Daemon,
+        agents: list[Daemon],
+        command: CommandLine,
+        addresses: dict[str, str],
+    ) -> None:
+        self.addresses = addresses
         self.registry = registry
         self.agents = agents
         self.command = command
@@ -168,7 +185,7 @@ class Site:
         return instance
 
     def is_listed(self, hostname: str) -> bool:
-        return f"server {hostname} " in self.file.read_text()
+        return f" {self.addresses[hostname]}:" in self.file.read_text()
 
 
 @contextmanager
@@ -214,8 +231,8 @@ def running(
 
 
 @pytest.fixture
-def site(daemons: Daemons, tmp_path: Path) -> Iterator[tuple[Site, dict[str, str]]]:
-    """Yield three hosts with the app, and the address of each."""
+def hosts(daemons: Daemons, tmp_path: Path) -> Iterator[Site]:
+    """Yield three hosts with the app."""
     need_root()
     rollcall = CommandLine(tmp_path)
     with ExitStack() as closing:
@@ -240,40 +257,45 @@ def site(daemons: Daemons, tmp_path: Path) -> Iterator[tuple[Site, dict[str, str
         fields = ("--image", OLD, "--set", HEALTH, "--set", f"drain_seconds={DRAIN_SECONDS}")
         for hostname in HOSTS:
             rollcall.ok("app", "create", f"{hostname}/shop", *fields)
-        made = Site(registry, agents, rollcall)
+        made = Site(registry, agents, rollcall, addresses)
         until(lambda: all(map(made.serves, HOSTS)), "three that serve", within=SOON)
-        yield made, addresses
+        yield made
 
 
 @contextmanager
-def balanced(page: Page, hosts: Site, addresses: dict[str, str], port: int) -> Iterator[None]:
-    """Run HAProxy on a port with the page's recipe, which `render` keeps, while it is open."""
+def balanced(page: Page, hosts: Site, port: int, balancer: str) -> Iterator[None]:
+    """Run a load balancer on a port with its recipe, which `render` keeps, while it is open."""
     folder = hosts.file.parent
-    text = page.blocks("haproxy")[0].text
-    assert "{{ node.address }}" in text
+    text = page.blocks(balancer)[0].text
+    assert "node.address" in text
     # All agents of this machine report from one address, and each engine has another.
-    text = text.replace("{{ node.address }}", f"{{{{ {addresses}[node.hostname] }}}}")
+    text = text.replace("node.address", f"{hosts.addresses}[node.hostname]")
     (folder / "shop.j2").write_text(text)
-    (folder / "haproxy.cfg").write_text(HAPROXY.format(folder=folder, port=port))
+    settings, signal = {"haproxy": (HAPROXY, "USR2"), "nginx": (NGINX, "HUP")}[balancer]
+    own = folder / "own.cfg"
+    own.write_text(settings.format(folder=folder, port=port))
     render = ["render", str(folder / "shop.j2"), str(hosts.file)]
     hosts.command.ok(*render)
-    haproxy = ["haproxy", "-W", "-db", "-f", str(folder / "haproxy.cfg"), "-f", str(hosts.file)]
-    with running(haproxy, folder / "haproxy.log", SBIN) as master:
-        follow = [*render, "--watch", "--on-change", f"kill -USR2 {master}"]
+    command = {
+        "haproxy": ["haproxy", "-W", "-db", "-f", str(own), "-f", str(hosts.file)],
+        "nginx": ["nginx", "-e", "stderr", "-g", "daemon off;", "-c", str(own)],
+    }[balancer]
+    with running(command, folder / f"{balancer}.log", SBIN) as master:
+        follow = [*render, "--watch", "--on-change", f"kill -{signal} {master}"]
         words, environment = [str(hosts.command.program), *follow], hosts.command.environment
         with running(words, folder / "render.log", environment):
             yield
 
 
-@pytest.mark.real("dockerd", "haproxy")
+@pytest.mark.real("dockerd", "haproxy", "nginx")
 @pytest.mark.long(1)
 @pytest.mark.release("three engines; test_drain.py holds what an agent does")
+@pytest.mark.parametrize("balancer", ["haproxy", "nginx"])
 def test_a_rollout_loses_no_request_and_a_killed_agent_keeps_its_label_away(
-    page: Page, site: tuple[Site, dict[str, str]], free_port: FreePort
+    page: Page, hosts: Site, free_port: FreePort, balancer: str
 ) -> None:
-    hosts, addresses = site
     port = free_port()
-    with balanced(page, hosts, addresses, port):
+    with balanced(page, hosts, port, balancer):
         rollout_without_a_lost_request(hosts, port)
         kill_while_draining(hosts, hosts.agents[0], HOSTS[0])
 
@@ -281,7 +303,7 @@ def test_a_rollout_loses_no_request_and_a_killed_agent_keeps_its_label_away(
 def rollout_without_a_lost_request(hosts: Site, port: int) -> None:
     with Load(port) as load:
         until(lambda: len(load.answers) > 10, "answers", within=SOON)
-        load.failures.clear()  # HAProxy was starting
+        load.failures.clear()  # the load balancer was starting
         rollout = ("update", "shop", "--image", NEW, "--label", "service:web", "--batch", "1")
         done = hosts.command.json(*rollout)
         until(lambda: load.answers[-20:] == ["Hello again"] * 20, "new pages", within=SOON)
