@@ -1,4 +1,4 @@
-"""What the bucket tells, in its order: for the nodes in memory, and the writes that wait."""
+"""Applies what the bucket delivers, in its order, to the nodes in memory and waiting writes."""
 
 import asyncio
 from collections.abc import Callable

@@ -35,7 +35,7 @@ CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retent
 
 
 class Refused(Exception):
-    """JetStream refuses a request; `code` is its number of the error."""
+    """JetStream rejects a request; `code` is its number of the error."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(description)

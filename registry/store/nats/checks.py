@@ -1,4 +1,4 @@
-"""The servers, as their monitoring tells: whether they keep what they acknowledge."""
+"""Whether the servers keep what they acknowledge, as their monitoring says."""
 
 import asyncio
 import re

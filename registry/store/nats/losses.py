@@ -17,7 +17,7 @@ COMPARE_SECONDS = 30.0
 COMPARE_SECONDS_PER_NODE = 0.006
 
 
-# A server that was cut off may tell of an earlier state for a while.
+# A server that was cut off may return an earlier state for a while.
 BELIEVE_LOSS_AFTER_SECONDS = 5.0
 
 

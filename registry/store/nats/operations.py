@@ -98,12 +98,12 @@ class Operation(Finishing):
 
 
 class NodeOperations:
-    """Carries out operations. Those on one host wait for one another."""
+    """Runs operations. Those on one host wait for one another."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
         self.revisions = Revisions()
-        # By hostname: the operation that is being carried out, and what waits for it.
+        # By hostname: the operation that runs, and what waits for it.
         self._active: dict[str, deque[Operation | Callable[[], None]]] = {}
         # Conflicts whose cause is not delivered yet, by its sequence.
         self._unexplained: list[tuple[int, int, Write]] = []
@@ -121,7 +121,7 @@ class NodeOperations:
         return hostname in self._active
 
     def submit(self, operation: Operation) -> None:
-        """Carry out an operation after those on the same host that were submitted before."""
+        """Run an operation after those on the same host that were submitted before."""
         waiting = self._active.get(operation.hostname)
         if waiting is None:
             self._idle.clear()
