@@ -123,7 +123,7 @@ class Ages:
     @property
     def held(self) -> int:
         """How many nodes are due, and stay since too many would expire."""
-        return len(self._directory.stage(DUE))
+        return len(self._directory.stages[DUE])
 
     def note_expired(self, _change: NodeChange) -> None:
         """Count a node that has expired, here or at another registry."""
@@ -133,16 +133,16 @@ class Ages:
         """Move some nodes on; return those that are stale now, and whether any were moved."""
         now, freshness = self._monotonic(), self._freshness
         directory, expected = self._directory, self._expected
-        silent = directory.stage(FRESH).until(now - freshness.stale_after)
+        silent = directory.stages[FRESH].until(now - freshness.stale_after)
         directory.move(silent, STALE)
         soon: list[KnownNode] = []
         if freshness.expire_after > 0:
-            soon = directory.stage(STALE).until(now - freshness.expire_after + freshness.window)
+            soon = directory.stages[STALE].until(now - freshness.expire_after + freshness.window)
         directory.move([entry for entry in soon if entry.hostname in expected], KEPT)
         directory.move([entry for entry in soon if entry.stage != KEPT], SOON)
         due: list[KnownNode] = []
-        if directory.stage(SOON) and (self._knows_enough(now) or self._are_too_many()):
-            due = directory.stage(SOON).until(now - freshness.expire_after)
+        if directory.stages[SOON] and (self._knows_enough(now) or self._are_too_many()):
+            due = directory.stages[SOON].until(now - freshness.expire_after)
             directory.move(due, DUE)
         return silent, bool(silent or soon or due)
 
@@ -161,7 +161,7 @@ class Ages:
                 return False
             return None if entry.hostname in pending or entry.hostname in self._expected else True
 
-        return self._directory.stage(DUE).oldest(expires)
+        return self._directory.stages[DUE].oldest(expires)
 
     def _knows_enough(self, now: float) -> bool:
         """Return whether those that are due expire, unless they are too many."""
@@ -179,6 +179,6 @@ class Ages:
         while self._expired and self._expired[0] <= earliest:
             self._expired.popleft()
         expired = len(self._expired)
-        silent = expired + len(self._directory.stage(SOON)) + self.held
+        silent = expired + len(self._directory.stages[SOON]) + self.held
         known = expired + len(self._directory) - self._expected.nodes
         return percent > 0 and silent > 1 and 100 * silent > percent * known

@@ -349,7 +349,8 @@ def entries_from_rows(rows: Iterable[Row], now: float) -> list[KnownNode]:
 class Directory:
     """All nodes: sorted by hostname, and in the order in which they were heard of.
 
-    Nodes of each stage are kept apart, so that they are counted without looking at them.
+    Nodes of each stage are kept apart, in `stages`, so that they are counted without looking at
+    them; `fresh` are those that are not marked as stale.
     """
 
     def __init__(self, *, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
@@ -359,20 +360,12 @@ class Directory:
         self.kept_bytes = 0  # what blocks keep for the next list
         self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
         self.entries: dict[str, KnownNode] = {}
-        self._stages = [AgeOrder[KnownNode]() for _ in STAGES]
-        self._fresh = self._stages[FRESH]
+        self.stages = [AgeOrder[KnownNode]() for _ in STAGES]
+        self.fresh = self.stages[FRESH]
         self.sorted = SortedBlocks[KnownNode](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
         return len(self.entries)
-
-    def fresh(self) -> AgeOrder[KnownNode]:
-        """Return the nodes that are not marked as stale, the one silent for longest first."""
-        return self._fresh
-
-    def stage(self, stage: int) -> AgeOrder[KnownNode]:
-        """Return the nodes in a stage, the one silent for longest first."""
-        return self._stages[stage]
 
     def fill(self, entries: Iterable[KnownNode]) -> None:
         """Add these entries, of which no two have the same hostname, to an empty directory.
@@ -410,7 +403,7 @@ class Directory:
         entry.name_digest = name_digest(entry.hostname)
         self.version += 1
         self.entries[entry.hostname] = entry
-        self._fresh.add(entry)
+        self.fresh.add(entry)
         self._count_apps_down(entry, is_down=entry.has_apps_down())
 
     def heard(self, entry: KnownNode, *, last_update: int, heard: float) -> bool:
@@ -421,11 +414,11 @@ class Directory:
         entry.heard = heard
         self.update_time(entry, last_update)
         if entry.stage == FRESH:
-            self._fresh.move_to_end(entry)
+            self.fresh.move_to_end(entry)
             return False
-        self._stages[entry.stage].remove(entry)
+        self.stages[entry.stage].remove(entry)
         entry.stage = FRESH
-        self._fresh.add(entry)
+        self.fresh.add(entry)
         return True
 
     def update_time(self, entry: KnownNode, last_update: int) -> None:
@@ -444,13 +437,13 @@ class Directory:
         """
         revived: list[KnownNode] = []
         for entry, heard in times:
-            self._stages[entry.stage].remove(entry)
+            self.stages[entry.stage].remove(entry)
             entry.heard = heard
             stage = min(entry.stage, stage_of(heard))
             if entry.stage != FRESH == stage:
                 revived.append(entry)
             entry.stage = stage
-        for stage, order in enumerate(self._stages):
+        for stage, order in enumerate(self.stages):
             order.insert(entry for entry, _ in times if entry.stage == stage)
         return revived
 
@@ -459,15 +452,15 @@ class Directory:
 
         Only one such iterator may be in use.
         """
-        for order in self._stages:  # the later ones later, since nodes move there meanwhile
+        for order in self.stages:  # the later ones later, since nodes move there meanwhile
             yield from order.heard_until(time)
 
     def move(self, entries: Sequence[KnownNode], stage: int) -> None:
         """Move hosts to another stage."""
         for entry in entries:
-            self._stages[entry.stage].remove(entry)
+            self.stages[entry.stage].remove(entry)
             entry.stage = stage
-        self._stages[stage].insert(entries)
+        self.stages[stage].insert(entries)
 
     def remove(self, hostname: str) -> KnownNode | None:
         """Forget a host; return its entry, or None if it is unknown."""
@@ -475,7 +468,7 @@ class Directory:
         if entry is not None:
             self.version += 1
             self.replaced_bytes += len(entry.head)
-            self._stages[entry.stage].remove(entry)
+            self.stages[entry.stage].remove(entry)
             self.sorted.remove(hostname)
             self._count_apps_down(entry, is_down=False)
         return entry

@@ -229,7 +229,7 @@ class Nodes:
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
-        fresh = len(self.directory.fresh())
+        fresh = len(self.directory.fresh)
         return fresh, len(self.directory) - fresh
 
     def update_some_ages(self) -> bool:

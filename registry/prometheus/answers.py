@@ -102,7 +102,7 @@ class Service(BlockItem):
     `nodes` offer it, and have so many `targets` together.
     """
 
-    __slots__ = ("_answers", "name", "nodes", "offers", "targets")
+    __slots__ = ("answers", "name", "nodes", "offers", "targets")
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -110,30 +110,26 @@ class Service(BlockItem):
         self.nodes = 0
         self.targets = 0
         self.offers = SortedBlocks[Offer](key=_by_hostname, max_items=MAX_BLOCK_OFFERS)
-        self._answers: dict[TargetFormat, TargetList] = {}
+        self.answers: dict[TargetFormat, TargetList] = {}
 
     def put(self, offer: Offer) -> Offer | None:
         """Add a node's offer, or replace it; return the replaced one, if any."""
-        self._answers.clear()
+        self.answers.clear()
         replaced = self.offers.put(offer)
         self._count(removed=replaced, added=offer)
         return replaced
 
     def remove(self, hostname: str) -> Offer | None:
         """Remove a node's offer; return it, or None if there is none."""
-        self._answers.clear()
+        self.answers.clear()
         removed = self.offers.remove(hostname)
         self._count(removed=removed)
         return removed
 
-    def answer(self, target_format: TargetFormat) -> TargetList | None:
-        """Return the answer that holds, or None if none was made since the last change."""
-        return self._answers.get(target_format)
-
     def keep(self, target_format: TargetFormat, answer: TargetList) -> None:
         """Keep an answer for the next reader, unless an offer has changed since it was begun."""
         if answer.version == self.offers.version:
-            self._answers[target_format] = answer
+            self.answers[target_format] = answer
 
     def _count(self, *, removed: Offer | None, added: Offer | None = None) -> None:
         self.nodes += (added is not None) - (removed is not None)
@@ -141,7 +137,7 @@ class Service(BlockItem):
 
     def drop_answers(self, target_format: TargetFormat) -> Iterator[None]:
         """Free the memory of the encoded answers, in steps."""
-        self._answers.pop(target_format, None)
+        self.answers.pop(target_format, None)
         for block in self.offers.blocks():
             block.drop(target_format)
             yield

@@ -99,7 +99,7 @@ class TargetIndex:
         found = self._services.get(service)
         if found is None:
             return TargetList(target_format, self._dropped_runs)
-        answer = found.answer(target_format)
+        answer = found.answers.get(target_format)
         if answer is None:
             answer = await self._answers.get(
                 (found, target_format), lambda: self._encode(found, target_format)

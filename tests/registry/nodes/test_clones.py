@@ -60,7 +60,7 @@ async def test_both_addresses_are_told() -> None:
         nodes = registry.components.nodes
         await report(registry, "first")
         await report(registry, "second")
-        (entry,) = registry.components.context.directory.fresh()
+        (entry,) = registry.components.context.directory.fresh
         entry.address = "192.0.2.7"
 
         message = (await report(registry, "first")).json()["message"]

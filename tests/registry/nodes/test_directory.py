@@ -60,7 +60,7 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         entry = directory.entries.get(hostname)
         if step == "stale":  # the one that was not heard of for longest
             if fresh:
-                directory.move([next(iter(directory.fresh()))], STALE)
+                directory.move([next(iter(directory.fresh))], STALE)
                 stale.append(fresh.pop(0))
             continue
         was_stale = hostname in stale
@@ -75,9 +75,9 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         fresh = [name for name in fresh if name != hostname] + [hostname] * known
         stale = [name for name in stale if name != hostname]
 
-        assert [entry.hostname for entry in directory.fresh()] == fresh
-        assert [entry.hostname for entry in directory.stage(STALE)] == stale
-        assert (len(directory.fresh()), len(directory.stage(STALE))) == (len(fresh), len(stale))
+        assert [entry.hostname for entry in directory.fresh] == fresh
+        assert [entry.hostname for entry in directory.stages[STALE]] == stale
+        assert (len(directory.fresh), len(directory.stages[STALE])) == (len(fresh), len(stale))
 
 
 @given(
@@ -120,12 +120,12 @@ def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out()
         directory.put(
             KnownNode(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time
         )
-    directory.move([next(iter(directory.fresh()))], STALE)
+    directory.move([next(iter(directory.fresh))], STALE)
 
     found = directory.heard_until(len(HOSTS))
     read = [next(found).hostname]
-    directory.move([next(iter(directory.fresh()))], STALE)
-    directory.move([next(iter(directory.fresh()))], STALE)
+    directory.move([next(iter(directory.fresh))], STALE)
+    directory.move([next(iter(directory.fresh))], STALE)
     read += [entry.hostname for entry in found]
 
     assert sorted({*read}) == HOSTS

@@ -81,6 +81,6 @@ def test_the_garbage_collector_does_not_look_at_the_nodes_of_a_listing() -> None
 
     assert b"".join(listing.pieces()).count(b'"hostname"') == NODES
     # To compare each object that there is with all heads would take a second.
-    heads = [entry.head for entry in directory.fresh()][::LOOKED_AT]
+    heads = [entry.head for entry in directory.fresh][::LOOKED_AT]
     referrers = [each for each in gc.get_referrers(*heads) if each is not heads]
     assert [type(each) for each in referrers] == [KnownNode] * (NODES // LOOKED_AT)

@@ -204,7 +204,7 @@ def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
 
 def test_callbacks_that_fell_behind(loaded: LoadedRegistry) -> None:
     history = ChangeLog()
-    for entry in loaded.registry.components.context.directory.fresh():
+    for entry in loaded.registry.components.context.directory.fresh:
         history.record(NodeChange(ChangeKind.STALE, entry, REGISTRY))
     assert history.last - history.first > NODES // 2
     batches = ChangeBatches(history)
@@ -276,7 +276,7 @@ def settings_with_many_keys(folder: Path) -> Path:
 def test_a_store_that_fails_and_returns(loaded: LoadedRegistry) -> None:
     registry = loaded.registry
     components = registry.components
-    report(registry, list(components.context.directory.fresh()))
+    report(registry, list(components.context.directory.fresh))
     numbers = iter(range(ATTEMPTS))
 
     async def work() -> None:
@@ -307,7 +307,7 @@ async def age_half(loaded: LoadedRegistry) -> tuple[float, float, float]:
     """Return the longest iterations while half of the nodes become stale, expire, and return."""
     registry, components = loaded.registry, loaded.registry.components
     registry.clock.pass_seconds(50)
-    entries = list(components.context.directory.fresh())
+    entries = list(components.context.directory.fresh)
     gc.freeze()  # or the garbage collector would look at this list, in the registry's time
     hear(registry, entries[1::2])
     registry.clock.pass_seconds(20)

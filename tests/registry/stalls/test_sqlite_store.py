@@ -84,14 +84,14 @@ def test_half_of_the_nodes_expire_in_a_store_on_a_disk(stored: Stored) -> None:
     assert best < MAX_SECONDS
     stored.loop.run(stored.store.close())
     assert stored.loop.run(hostnames_in(stored.path)) == {
-        entry.hostname for entry in stored.components.context.directory.fresh()
+        entry.hostname for entry in stored.components.context.directory.fresh
     }
 
 
 async def expire_half(stored: Stored) -> float:
     """Return the longest iteration while half of the nodes expire, in memory and in the store."""
     components, clock = stored.components, stored.clock
-    entries = list(components.context.directory.fresh())
+    entries = list(components.context.directory.fresh)
     hear(stored, entries)
     gc.freeze()  # or the garbage collector would look at this list, in the registry's time
     clock.pass_seconds(EXPIRE_SECONDS - 10)

@@ -61,4 +61,4 @@ NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
 
 def by_age(directory: Directory) -> list[KnownNode]:
     """Return all nodes, first those that were heard of longest ago."""
-    return [*directory.stage(STALE), *directory.stage(FRESH)]
+    return [*directory.stages[STALE], *directory.stages[FRESH]]

@@ -144,7 +144,7 @@ class Fleet:
     async def _check(self, number: int) -> None:
         nodes = await listed(self._registry, f"?{QUERIES[number]}")
         stale = {
-            entry.hostname for entry in self._registry.components.context.directory.stage(STALE)
+            entry.hostname for entry in self._registry.components.context.directory.stages[STALE]
         }
         assert self.watchers[number].nodes == nodes
         assert self.watchers[number].stale == stale & nodes.keys()
