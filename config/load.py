@@ -26,6 +26,13 @@ from config.server import Settings
 
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S", bound=msgspec.Struct)
+INT_TAG = "tag:yaml.org,2002:int"
+DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
+FIELD_IN_MESSAGE = re.compile(r"`(\w+)`")
+PLAIN_NAME = re.compile(r"[\w.-]+")
+# A setting's path, such as ``keys[0].file``, before the colon behind it.
+SETTING = re.compile(r"[\w.\[\]-]+(?=: )")
+STEP = re.compile(r"[^.\[\]]+")
 
 
 class ConfigError(Exception):
@@ -72,10 +79,6 @@ class Loaded(NamedTuple, Generic[T]):
         )
         parts = [(where, sound_part(element, kind)) for where, element in places]
         return [(where, part) for where, part in parts if isinstance(part, kind)]
-
-
-INT_TAG = "tag:yaml.org,2002:int"
-DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 
 
 class _Loader(yaml.SafeLoader):
@@ -192,10 +195,6 @@ def _yaml_error_text(error: Exception) -> str:
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return f"{' '.join(parts)}{place}"
     return f"a value in it cannot be read ({type(error).__name__})"
-
-
-FIELD_IN_MESSAGE = re.compile(r"`(\w+)`")
-PLAIN_NAME = re.compile(r"[\w.-]+")
 
 
 def mistakes_in(value: Any, annotation: Any, where: str = "") -> list[str]:
@@ -346,11 +345,6 @@ def _choices(annotation: Any) -> list[str]:
         if isinstance(option, inspect.LiteralType)
         for value in option.values
     ]
-
-
-# A setting's path, such as ``keys[0].file``, before the colon behind it.
-SETTING = re.compile(r"[\w.\[\]-]+(?=: )")
-STEP = re.compile(r"[^.\[\]]+")
 
 
 @contextmanager

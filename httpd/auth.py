@@ -15,6 +15,8 @@ from httpd.errors import Forbidden
 SCHEMES = ("bearer", "token")
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 METRICS = "/metrics"
+# Called with the name of the key when a request turns out to have a valid one; raises NoPlace.
+KEY_SHOWN = web.RequestKey[Callable[[str], None]]("key_shown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,6 @@ class Caller:
 
 
 CALLER = web.RequestKey("caller", Caller)
-# Called with the name of the key when a request turns out to have a valid one; raises NoPlace.
-KEY_SHOWN = web.RequestKey[Callable[[str], None]]("key_shown")
 Derived = Callable[[str], Caller | None]
 
 

@@ -25,6 +25,12 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 BODY = web.RequestKey("body", bytes)
 # Where a body is gathered, so that its connection can drop it when it is closed.
 GATHERED_BODY = web.RequestKey("gathered_body", bytearray)
+NO_QUERY: MultiMapping[str] = MultiDictProxy(MultiDict())
+RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+EXPECTS_CONTINUE = web.RequestKey("expects_continue", bool)
+PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+UNDECODABLE = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is no UTF-8
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,6 @@ def _reject_duplicate_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-NO_QUERY: MultiMapping[str] = MultiDictProxy(MultiDict())
 # Numbers are not looked at: Python converts none of more than 4,300 digits.
 DUPLICATE_KEY_CHECKER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_int=str)
 
@@ -200,11 +205,6 @@ def message_response(
     return json_response({"message": text}, status=status, headers=headers)
 
 
-RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-EXPECTS_CONTINUE = web.RequestKey("expects_continue", bool)
-
-
 def deferring_continue(handler: RequestHandler) -> RequestHandler:
     """Return a handler that removes the header Expect before aiohttp sees it.
 
@@ -237,10 +237,6 @@ async def send_continue(request: web.Request) -> None:
     if request.get(EXPECTS_CONTINUE):
         await request.writer.write(CONTINUE)
         request.writer.output_size = 0  # it is not part of the response
-
-
-PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-UNDECODABLE = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is no UTF-8
 
 
 def utf8_fault(body: bytes) -> str:

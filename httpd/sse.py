@@ -20,6 +20,14 @@ WOKEN_AT_ONCE = 16
 # A task is woken at most once in this time, which grows with the number of waiting tasks.
 MIN_INTERVAL_SECONDS = 0.02
 INTERVAL_SECONDS_PER_WAITER = 0.0005
+COMMENT_SECONDS = 15.0
+SWEEP_SECONDS = 1.0
+BUFFERED_BYTES = 32 * 1024
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # a proxy is to pass on each event at once
+}
 
 
 class Wakeups:
@@ -83,16 +91,6 @@ class Wakeups:
                 await asyncio.sleep(0)
             pause = INTERVAL_SECONDS_PER_WAITER * len(waiting)
             await asyncio.sleep(max(MIN_INTERVAL_SECONDS, pause))
-
-
-COMMENT_SECONDS = 15.0
-SWEEP_SECONDS = 1.0
-BUFFERED_BYTES = 32 * 1024
-HEADERS = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # a proxy is to pass on each event at once
-}
 
 
 class StreamBroken(Exception):

@@ -14,10 +14,41 @@ from structlog.typing import FilteringBoundLogger
 from httpd.access_log import LineLimit
 from httpd.server.limits import RESERVED_DESCRIPTORS, ConnectionLimiter
 
+if TYPE_CHECKING:
+    from asyncio.sslproto import SSLProtocol
+else:
+    try:
+        SSLProtocol = import_module("asyncio.sslproto").SSLProtocol
+    except (ImportError, AttributeError):
+        SSLProtocol = asyncio.BufferedProtocol
+
+__all__ = ["RAW_TRANSPORT", "SSLProtocol", "TlsProtocol", "missing_names"]
+
 # Descriptors for clients that are rejected: over TLS, even the rejection takes a handshake.
 REJECTION_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
 # More than are done within their time limit; each takes 66 KiB.
 MAX_HANDSHAKES = 4096
+# The extra information of a TLS transport that holds the transport below it.
+RAW_TRANSPORT = "transport_below"
+PRIVATE_NAMES = (
+    "max_size",
+    "_extra",
+    "_outgoing",
+    "_write_buffer_size",
+    "_get_write_buffer_size",
+    "_get_extra_info",
+    "_on_handshake_complete",
+)
+# Of OpenSSL: X509_V_ERR_CERT_NOT_YET_VALID and its siblings.
+REJECTIONS = {
+    9: "it is not valid yet, by the clock of this host",
+    10: "it has expired",
+    18: "it is of an unknown CA: itself",
+    19: "it is of an unknown CA",
+    20: "it is of an unknown CA",
+    21: "it is of an unknown CA",
+}
+NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 class HandshakeScheduler:
@@ -111,39 +142,6 @@ class HandshakeScheduler:
             if self._loop.time() >= deadline:
                 return
             waiting = self._half_done or self._new
-
-
-if TYPE_CHECKING:
-    from asyncio.sslproto import SSLProtocol
-else:
-    try:
-        SSLProtocol = import_module("asyncio.sslproto").SSLProtocol
-    except (ImportError, AttributeError):
-        SSLProtocol = asyncio.BufferedProtocol
-
-__all__ = ["RAW_TRANSPORT", "SSLProtocol", "TlsProtocol", "missing_names"]
-
-# The extra information of a TLS transport that holds the transport below it.
-RAW_TRANSPORT = "transport_below"
-PRIVATE_NAMES = (
-    "max_size",
-    "_extra",
-    "_outgoing",
-    "_write_buffer_size",
-    "_get_write_buffer_size",
-    "_get_extra_info",
-    "_on_handshake_complete",
-)
-# Of OpenSSL: X509_V_ERR_CERT_NOT_YET_VALID and its siblings.
-REJECTIONS = {
-    9: "it is not valid yet, by the clock of this host",
-    10: "it has expired",
-    18: "it is of an unknown CA: itself",
-    19: "it is of an unknown CA",
-    20: "it is of an unknown CA",
-    21: "it is of an unknown CA",
-}
-NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 def missing_names(protocol: Any = SSLProtocol) -> list[str]:

@@ -21,6 +21,8 @@ GRACE_SECONDS = 1.0
 MIN_NEWCOMERS = 32
 NEWCOMERS_SHARE = 10
 MAX_UNFINISHED_BYTES = 64 * 1024 * 1024
+# For files, other sockets, the engine, the log, and connections that are being rejected.
+RESERVED_DESCRIPTORS = 256
 
 
 @dataclass(frozen=True)
@@ -240,10 +242,6 @@ class UnfinishedRequests:
             oldest, released = self._held.popitem(last=False)
             self._total -= released
             oldest.close_now("memory")
-
-
-# For files, other sockets, the engine, the log, and connections that are being rejected.
-RESERVED_DESCRIPTORS = 256
 
 
 def raise_open_file_limit(wanted: int, log: FilteringBoundLogger) -> int:

@@ -7,6 +7,11 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
+# The host as a number, and the port.
+Address: TypeAlias = tuple[str, int]
+FIRST_DESCRIPTOR = 3
+OWN_PREFIX = "listen-"
+
 
 class SystemdNotifier:
     """Sends the state to the socket in ``NOTIFY_SOCKET``, if it is set."""
@@ -51,12 +56,6 @@ class SystemdNotifier:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.connect(address)
             socket.send_fds(sender, [state.encode()], descriptors)
-
-
-# The host as a number, and the port.
-Address: TypeAlias = tuple[str, int]
-FIRST_DESCRIPTOR = 3
-OWN_PREFIX = "listen-"
 
 
 class UnwantedSocket(Exception):
