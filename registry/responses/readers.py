@@ -16,7 +16,7 @@ READER_BYTES = 128 * 1024
 # A reader that takes longer than this may be cut off to make room for others.
 PATIENCE_SECONDS = 60.0
 SMALL_BYTES = 32 * 1024
-# While there is much room, a reader gets large pieces: each piece costs some 0.1 ms of CPU time. It
+# The first readers get large pieces: each piece costs some 0.1 ms of CPU time. A reader
 # holds one, and the transport another.
 LARGE_PIECE_BYTES = 256 * 1024
 WAIT_SECONDS = 10.0
@@ -102,10 +102,10 @@ class Readers:
             self._changed.set()
 
     def widen(self, reader: Reader) -> None:
-        """Let a reader have large pieces, if everybody and its key have taken little room."""
+        """Let a reader have large pieces, while few read: they leave room for others."""
         more = 2 * LARGE_PIECE_BYTES
         own = _held_bytes(self._of(reader.owner))
-        if max(self.held_bytes(), 2 * own) + more <= self._max_held_bytes // 2:
+        if max(self.held_bytes(), 2 * own) + more <= self._max_held_bytes // 8:
             reader.piece_bytes = LARGE_PIECE_BYTES
 
     def attach(self, reader: Reader, *bodies: LargeBody) -> None:
