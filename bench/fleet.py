@@ -332,8 +332,8 @@ class Run:
         usage.report()
         tally, hosts = self._simulators.take()
         tally.report(began, ended, interval=self._options.interval, nodes=self._options.nodes)
-        latencies, refused = self._probe.attempts()
-        print(f"  answer to the probe   {percentiles(latencies)}; {refused} refused")
+        latencies, rejected = self._probe.attempts()
+        print(f"  answer to the probe   {percentiles(latencies)}; {rejected} rejected")
         print(f"  hosts                 {_listed([hosts[one.url] for one in self._registries])}")
 
 

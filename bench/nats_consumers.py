@@ -1,7 +1,7 @@
 """Measures the processor time of NATS servers by the number of registries that read a bucket.
 
 Each registry is a consumer as the store has it, in this process; the messages are as large as those
-by which a registry of a large fleet tells the others whom it has heard of. The figures are
+by which a registry of a large fleet reports to the others which nodes it has seen. The figures are
 processor time, so other work on the machine changes them little. The run ends by itself.
 
     python bench/nats_consumers.py --consumers 3 12 48 --rate 20 --kib 17

@@ -4,7 +4,7 @@ Hosts report some hundred times a second, from a process of their own. Beside th
 ten ask for all nodes, with filters, compressed, in pages, for all targets, and for the metrics, or
 begin to watch. A thousand clients watch while nodes change. One host sends large heartbeats as fast
 as it can. A registry loads all nodes, reads its keys again, and all nodes become stale and expire
-at once. A heartbeat that is not answered with 200, or not at all, counts as refused; it has a
+at once. A heartbeat that is not answered with 200, or not at all, counts as rejected; it has a
 latency all the same.
 All traffic stays on 127.0.0.1, and the run ends by itself: no row begins after `--minutes`, and
 none takes longer than some minutes. On a quiet machine it takes some four minutes.
@@ -184,7 +184,7 @@ def change_beside_watchers(port: int, last_id: str, watching: int) -> None:
         time.sleep(SETTLE_SECONDS)
         events, ended = watchers.communicate("\n")[0].split()
     print(
-        f"# {watching:,} watchers, {rate:.0f} changes/s, {bad} refused, p99 {p99:.0f} ms:"
+        f"# {watching:,} watchers, {rate:.0f} changes/s, {bad} rejected, p99 {p99:.0f} ms:"
         f" each got {events} events, {ended} cut off",
         flush=True,
     )
@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["daemon"], help="what a registry does unasked")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="no row begins later")
     options = parser.parse_args()
-    columns = ["answered in", "heartbeats' p99", "longest", "refused"]
+    columns = ["answered in", "heartbeats' p99", "longest", "rejected"]
     columns += ["idle registry: p99", "longest"] * options.idle
     print(f"| {options.nodes:,} nodes | clients | {' | '.join(columns)} |")
     print("| --- " * (2 + len(columns)) + "|", flush=True)

@@ -37,14 +37,14 @@ class Counts:
     """Counts of clients since the last line of output."""
 
     gave_up: int = 0
-    refused: int = 0
+    rejected: int = 0
     waits: list[float] = field(default_factory=list)
 
     def line(self, seconds: float, waiting: int) -> str:
         """Return a line of output, with the counts as rates per second."""
         middle = statistics.median(self.waits) if self.waits else float("nan")
-        rates = [each / seconds for each in (len(self.waits), self.gave_up, self.refused)]
-        said = "served {:6.0f}/s   gave up {:6.0f}/s   refused {:4.0f}/s".format(*rates)
+        rates = [each / seconds for each in (len(self.waits), self.gave_up, self.rejected)]
+        said = "served {:6.0f}/s   gave up {:6.0f}/s   rejected {:4.0f}/s".format(*rates)
         return f"{said}   waiting {waiting:5d}   median {middle:.3f} s"
 
 
@@ -94,7 +94,7 @@ class ImpatientClients:
             if heard:
                 self.counts.waits.append(time.monotonic() - since)
             else:
-                self.counts.refused += 1
+                self.counts.rejected += 1
             self._leave(number)
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def client_hello(ca: Path) -> bytes:
 
 def run(clients: ImpatientClients, *, rate: float, seconds: float) -> None:
     """Make clients arrive at the rate, and print a line every two seconds."""
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     arrived = 0
     while (now := time.monotonic()) < began + seconds:
         while arrived < (now - began) * rate:
@@ -128,9 +128,9 @@ def run(clients: ImpatientClients, *, rate: float, seconds: float) -> None:
             arrived += 1
         clients.give_up(now)
         clients.process_events()
-        if now >= told + REPORT_SECONDS:
-            print(f"{now - began:5.1f} s  {clients.counts.line(now - told, len(clients))}")
-            told, clients.counts = now, Counts()
+        if now >= reported + REPORT_SECONDS:
+            print(f"{now - began:5.1f} s  {clients.counts.line(now - reported, len(clients))}")
+            reported, clients.counts = now, Counts()
 
 
 def main() -> None:

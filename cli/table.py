@@ -276,7 +276,7 @@ OF_HOSTS = {
         ),
     },
     "nodes": {
-        "nodes": "List the nodes: all hosts that the registry has heard of, or some of them.",
+        "nodes": "List the nodes: all hosts that the registry has seen, or some of them.",
         "node": (
             "Show what a host says, since when, and which targets come from it,"
             " and why others do not."

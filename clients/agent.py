@@ -13,10 +13,10 @@ import msgspec
 
 from clients.errors import (
     AgentNotConnected,
-    AgentRefused,
+    AgentRejected,
     AgentUnreachable,
     BadFile,
-    CertificateRefused,
+    CertificateRejected,
 )
 from clients.http import (
     DaemonClient,
@@ -40,7 +40,7 @@ from clients.models import (
 )
 from clients.tls import ClientTls
 
-# After these, a connection whose host has vanished breaks off.
+# After these, a connection whose host has vanished is closed.
 IDLE_SECONDS = 30
 INTERVAL_SECONDS = 10
 PROBES = 3
@@ -53,7 +53,7 @@ HEALTH_SECONDS = 2  # the agent answers it from memory
 SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 # aiohttp raises them before it sends anything.
 NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-CERTIFICATE_REFUSED = (
+CERTIFICATE_REJECTED = (
     "it does not accept the client certificate of this command, or a connection without one"
 )
 Query = Iterable[tuple[str, str]]
@@ -73,7 +73,7 @@ class AgentClient(DaemonClient):
     ``timeout_seconds`` bounds the wait for an answer to a read,
     for the beginning of a log, and for a connection; changes, data and the rest of a log may take
     as long as they need, unless the host vanishes. Records, plans, revisions and events are as the
-    API has them, decoded from JSON; what has another shape is refused. Each method raises an
+    API has them, decoded from JSON; what has another shape is rejected. Each method raises an
     ``AgentError``.
     """
 
@@ -139,13 +139,13 @@ class AgentClient(DaemonClient):
             return (await self._whole(answer, MAX_ANSWER_BYTES)).decode("utf-8", "replace")
 
     async def create(self, fields: Mapping[str, Any], *, dry_run: bool = False) -> Record:
-        """Create an app; return its record once it runs, or what a dry run tells."""
+        """Create an app; return its record once it runs, or what a dry run shows."""
         return await self._change("POST", "/v1/apps", _json(fields), dry_run=dry_run)
 
     async def update(
         self, name: str, fields: Mapping[str, Any], *, dry_run: bool = False
     ) -> Record:
-        """Change fields of an app; return its record, or what a dry run tells."""
+        """Change fields of an app; return its record, or what a dry run shows."""
         return await self._change("PUT", _path(name), _json(fields), dry_run=dry_run)
 
     async def change(
@@ -161,7 +161,7 @@ class AgentClient(DaemonClient):
         return await self._change("PUT", f"{_path(name)}/{action}", body, dry_run=dry_run)
 
     async def delete(self, name: str, *, keep_data: bool = False, dry_run: bool = False) -> Record:
-        """Delete an app; return a message, or what a dry run tells."""
+        """Delete an app; return a message, or what a dry run shows."""
         query = [("keep_data", "true")] if keep_data else []
         return await self._change(
             "DELETE", _path(name), query=query, dry_run=dry_run, shape=Message
@@ -170,12 +170,12 @@ class AgentClient(DaemonClient):
     async def label(
         self, name: str, label: str, *, remove: bool = False, dry_run: bool = False
     ) -> Record:
-        """Add a label to an app, or remove it; return its record, or what a dry run tells."""
+        """Add a label to an app, or remove it; return its record, or what a dry run shows."""
         method, body = "DELETE" if remove else "POST", _json({"Value": label})
         return await self._change(method, f"{_path(name)}/labels", body, dry_run=dry_run)
 
     async def set_password(self, name: str, password: str, *, dry_run: bool = False) -> Record:
-        """Set the password of an app's user; return the record, or what a dry run tells."""
+        """Set the password of an app's user; return the record, or what a dry run shows."""
         body = Body(password.encode(), "text/plain")
         return await self._change("PUT", f"{_path(name)}/keys", body, dry_run=dry_run)
 
@@ -205,7 +205,7 @@ class AgentClient(DaemonClient):
     async def put_data(
         self, name: str, tar: AsyncIterable[bytes], *, dry_run: bool = False
     ) -> Record:
-        """Put files back into a stopped app; return its record, or what a dry run tells."""
+        """Put files back into a stopped app; return its record, or what a dry run shows."""
         body = Body(tar, "application/x-tar")
         return await self._change("PUT", f"{_path(name)}/data", body, dry_run=dry_run)
 
@@ -227,7 +227,7 @@ class AgentClient(DaemonClient):
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 await self.health()
-        except AgentRefused as error:
+        except AgentRejected as error:
             return f", but the agent answers: {error}"
         except (AgentUnreachable, TimeoutError):
             return ""
@@ -273,7 +273,7 @@ class AgentClient(DaemonClient):
                 with self._failures():
                     raise AgentUnreachable(await foreign_answer(response, "agent"))
             if response.status not in SUCCESS:
-                raise _refusal(response, await self._whole(response, MAX_ERROR_BYTES))
+                raise _rejection(response, await self._whole(response, MAX_ERROR_BYTES))
             yield response
 
     async def _send_once(
@@ -305,13 +305,13 @@ class AgentClient(DaemonClient):
         except BadFile as error:
             raise AgentNotConnected(str(error)) from error
         except aiohttp.ClientPayloadError as error:
-            raise AgentUnreachable("its answer broke off") from error
+            raise AgentUnreachable("its answer was interrupted") from error
         except aiohttp.ClientError as error:
             failure = error_for_exception(error, limit=self._timeout_seconds, tls=self._tls)
             is_connected = not isinstance(error, NOT_CONNECTED)
             kind = AgentUnreachable if is_connected else AgentNotConnected
-            is_of_ours = isinstance(failure, CertificateRefused)
-            raise kind(CERTIFICATE_REFUSED if is_of_ours else str(failure)) from error
+            is_of_ours = isinstance(failure, CertificateRejected)
+            raise kind(CERTIFICATE_REJECTED if is_of_ours else str(failure)) from error
         except TimeoutError as error:
             raise _too_slow(self._timeout_seconds) from error
         except (ValueError, OSError) as error:
@@ -320,9 +320,9 @@ class AgentClient(DaemonClient):
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket whose connection breaks off a minute after the other host has vanished.
+    """Return a socket whose connection is closed a minute after the other host has vanished.
 
-    An answer may take as long as a pull, so that its silence tells nothing.
+    An answer may take as long as a pull, so that its silence means nothing.
     """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
@@ -345,9 +345,9 @@ def _json(fields: Mapping[str, Any]) -> Body:
     return Body(msgspec.json.encode(fields))
 
 
-def _refusal(response: aiohttp.ClientResponse, body: bytes) -> AgentRefused:
+def _rejection(response: aiohttp.ClientResponse, body: bytes) -> AgentRejected:
     try:
         message = msgspec.json.decode(body, type=Message).message
     except (ValueError, RecursionError):
         message = f"it answers {response.status} {response.reason}"
-    return AgentRefused(response.status, message[:MAX_MESSAGE_CHARS])
+    return AgentRejected(response.status, message[:MAX_MESSAGE_CHARS])

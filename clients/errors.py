@@ -74,7 +74,7 @@ class WrongName(BadCertificate, kind="bad_certificate"):
     """The registry's certificate is of a trusted CA, for other names than the one in the URL."""
 
 
-class CertificateRefused(RegistryError, kind="certificate_refused"):
+class CertificateRejected(RegistryError, kind="certificate_rejected"):
     """The registry asks for a client certificate, and does not accept ours or its absence."""
 
 
@@ -97,7 +97,7 @@ class NotPermitted(RegistryError, kind="forbidden"):
     """The registry knows our key or certificate, and it is not good for this."""
 
 
-class HostnameTaken(RegistryError, kind="clone_refused", final=True):
+class HostnameTaken(RegistryError, kind="clone_rejected", final=True):
     """The registry answers 409: another live host has the name, or another identity does.
 
     A heartbeat had another identity than the node, or none, or was of an instance of the agent that
@@ -123,7 +123,7 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     Busy,
     NotARegistry,
     BadCertificate,
-    CertificateRefused,
+    CertificateRejected,
     BadFile,
     WrongKey,
     NotPermitted,
@@ -146,7 +146,7 @@ class AgentNotConnected(AgentUnreachable):
     """There is no connection to the agent, so that it has got nothing of the request."""
 
 
-class AgentRefused(AgentError):
+class AgentRejected(AgentError):
     """The agent answered with an error; the text is its message, ``status`` that of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:

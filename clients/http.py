@@ -17,7 +17,7 @@ import aiohttp
 from clients.errors import (
     BadCertificate,
     Busy,
-    CertificateRefused,
+    CertificateRejected,
     Expired,
     HostnameTaken,
     NoSuchPath,
@@ -47,7 +47,7 @@ TAG = re.compile(r"<[^<>]*>")
 CERTIFICATE_ADVICE = "set `certificate` and `certificate_key` to a pair of the CA that it trusts"
 OTHER_CERTIFICATE = "it does not accept this host's certificate"
 # By the end of its name, what an alert means of a server that rejects the client's certificate.
-CLIENT_REFUSED_REASONS = {
+CLIENT_REJECTED_REASONS = {
     "CERTIFICATE_EXPIRED": "this host's certificate has expired, by its clock; renew it",
     "UNKNOWN_CA": "this host's certificate is of a CA that is not in its `client_ca`",
     "CERTIFICATE_REQUIRED": f"it requires a client certificate, and got none; {CERTIFICATE_ADVICE}",
@@ -243,7 +243,7 @@ def error_for_exception(
 ) -> RegistryError:
     """Return the error that one of FAILURES stands for.
 
-    ``limit`` is the time limit in seconds, ``tls`` tells whether the registry was to speak TLS.
+    ``limit`` is the time limit in seconds, ``tls`` says whether the registry was to speak TLS.
     """
     if isinstance(error, TimeoutError):
         return TooSlow(f"no answer within {limit:g} s")
@@ -267,9 +267,9 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
         return _tls_failure(cause)
     is_silent = getattr(error, "errno", None) == errno.ETIMEDOUT
     if tls and connection_lost(error) and not is_silent:
-        # With TLS 1.3 a server refuses a client's certificate after the client's handshake, and
+        # With TLS 1.3 a server rejects a client's certificate after the client's handshake, and
         # servers on asyncio, such as ours, then close the connection without an alert.
-        return CertificateRefused(
+        return CertificateRejected(
             "it hung up right after the TLS handshake, as a registry with `client_ca` does to a "
             f"host whose certificate it does not accept; {CERTIFICATE_ADVICE}"
         )
@@ -306,9 +306,9 @@ def tls_error(error: BaseException) -> ssl.SSLError | None:
 def _tls_failure(error: ssl.SSLError) -> RegistryError:
     reason = error.reason or _error_text(error)
     if "ALERT" in reason:
-        for sign, meaning in CLIENT_REFUSED_REASONS.items():
+        for sign, meaning in CLIENT_REJECTED_REASONS.items():
             if sign in reason:
-                return CertificateRefused(f"{meaning} ({reason})")
+                return CertificateRejected(f"{meaning} ({reason})")
     if any(sign in reason for sign in NOT_TLS_REASONS):
         return NotTls(f"what listens there does not speak TLS ({reason})")
     return BadCertificate(f"no TLS connection: {reason}")

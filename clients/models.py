@@ -109,7 +109,7 @@ class StoreStatus(msgspec.Struct, frozen=True):
     message: str
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Rejected(msgspec.Struct, frozen=True):
     """A host whose heartbeats were rejected: when, why, and the address they came from."""
 
     hostname: str
@@ -176,7 +176,7 @@ class Status(msgspec.Struct, frozen=True):
     stale_after_seconds: float
     warming_seconds: int
     store: StoreStatus
-    refused: list[Refused]
+    rejected: list[Rejected]
     nodes: NodeCounts = NodeCounts()
     denied: Denied = Denied()
     expected: Expected = Expected()
@@ -239,7 +239,7 @@ class PlannedApp(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """What a dry run tells."""
+    """What a dry run shows."""
 
     app: PlannedApp | None
     replaces_container: bool

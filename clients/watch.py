@@ -81,7 +81,7 @@ class NodeWatch:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
-    """Yield the lines of a stream; RegistryError if it falls silent or breaks off."""
+    """Yield the lines of a stream; RegistryError if it falls silent or is interrupted."""
     pending = b""
     while True:
         try:

@@ -119,7 +119,7 @@ class PrometheusSettings(Settings, frozen=True, kw_only=True):
 
     ``default_port`` and ``ports`` (by service) are the ports of targets that name none. With
     ``targets: own`` a node may name only its hostname and the address that it posts from.
-    ``allow_labels`` are labels that a node may set although they are held back by default
+    ``allow_labels`` are labels that a node may set although they are withheld by default
     (``job``, ``instance`` and those that begin with two underscores).
     """
 
@@ -211,7 +211,7 @@ class CallbackSettings(CallbackParts, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The URL without its query, by which callbacks are told apart."""
+        """The URL without its query, by which callbacks are distinguished."""
         return self.url.partition("?")[0]
 
     def mistakes(self) -> Iterator[str]:

@@ -57,16 +57,16 @@ def import_busybox(client: docker.APIClient, repository: str, *, page: str) -> N
     Each import makes another image, where a build finds the one that is there.
 
     Raises:
-        ImageError: there is no static busybox, or the import broke off.
-        docker.errors.APIError: the engine refused it.
+        ImageError: there is no static busybox, or the import was interrupted.
+        docker.errors.APIError: the engine rejected it.
 
     """
     tree = _archive(_busybox_files(page), BUSYBOX_LINKS)
     client.import_image_from_data(
         tree.getvalue(), repository=repository, tag="latest", changes=list(BUSYBOX_INSTRUCTIONS)
     )
-    if not client.images(name=repository):  # an import that broke off is answered with 200
-        raise ImageError(f"{repository}: the import broke off")
+    if not client.images(name=repository):  # an interrupted import is answered with 200
+        raise ImageError(f"{repository}: the import was interrupted")
 
 
 def _busybox_files(page: str) -> dict[str, bytes]:

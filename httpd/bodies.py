@@ -52,7 +52,7 @@ class BodyLimits:
 
 
 def check_body_headers(request: web.Request, limit: int | None) -> None:
-    """Check what the headers say of a body.
+    """Check the headers of a body.
 
     Raises:
         CompressedBody: it has a Content-Encoding.
@@ -89,7 +89,7 @@ async def receive_body(request: web.Request, *, limit: int, seconds: float) -> N
     except TimeoutError as error:
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} seconds") from error
     except (web.PayloadAccessError, web.RequestPayloadError, ConnectionError) as error:
-        raise BadInput("the body broke off or is framed wrongly") from error
+        raise BadInput("the body is incomplete or framed wrongly") from error
     request[BODY] = body
 
 

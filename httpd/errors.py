@@ -11,7 +11,7 @@ RETRY_AFTER_SECONDS: Mapping[int, int] = {
     HTTPStatus.SERVICE_UNAVAILABLE: 5,
     HTTPStatus.INSUFFICIENT_STORAGE: 60,
 }
-DEFECT = "an error of this service, which its log tells about"
+DEFECT = "an error of this service; its log has the details"
 
 
 class BadInput(Exception):

@@ -40,7 +40,7 @@ def new_metrics() -> CollectorRegistry:
 
 
 class RequestMetrics:
-    """Durations by route, method and status; refusals by reason; connections."""
+    """Durations by route, method and status; rejections by reason; connections."""
 
     def __init__(self, metrics: CollectorRegistry) -> None:
         self._durations = Histogram(
@@ -50,15 +50,15 @@ class RequestMetrics:
             buckets=BUCKETS,
             registry=metrics,
         )
-        self.refusals = Counter(
-            "rollcall_http_refusals_total",
+        self.rejections = Counter(
+            "rollcall_http_rejections_total",
             "Requests answered with a 4xx, by status.",
             ["status"],
             registry=metrics,
         )
         self.connections = Gauge("rollcall_http_connections", "Open connections.", registry=metrics)
-        self.connections_refused = Counter(
-            "rollcall_http_connections_refused_total",
+        self.connections_rejected = Counter(
+            "rollcall_http_connections_rejected_total",
             "Connections answered with 503 since there were too many, all of them busy.",
             registry=metrics,
         )
@@ -75,7 +75,7 @@ class RequestMetrics:
         )
         self.handshakes_ended = Counter(
             "rollcall_http_tls_handshakes_ended_total",
-            "TLS handshakes, by outcome: done or failed (refused, broken off, too slow).",
+            "TLS handshakes, by outcome: done or failed (rejected, interrupted, too slow).",
             ["outcome"],
             registry=metrics,
         )
@@ -90,7 +90,7 @@ class RequestMetrics:
             durations = self._series(route, method, status)
         durations.observe(seconds)
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.refusals.labels(str(status)).inc()
+            self.rejections.labels(str(status)).inc()
 
     def _series(self, route: str, method: str, status: int) -> Histogram:
         if method not in KNOWN_METHODS:  # clients can send any number of methods

@@ -28,7 +28,7 @@ IDENTITY = "Rollcall"
 Permits = Callable[[Caller, web.Request], bool]
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="rollcall"'}
 ROUTING_ERRORS = {
-    HTTPStatus.NOT_FOUND: "there is no such path; GET /swagger.json tells those that exist",
+    HTTPStatus.NOT_FOUND: "there is no such path; GET /swagger.json lists those that exist",
     HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method; it takes: {allow}",
 }
 

@@ -27,7 +27,7 @@ MAX_LOOKUPS = 32
 def map_large_blocks() -> None:
     """Have the C library take each large block from the system by itself, if it is glibc.
 
-    Such a block goes back to the system when it is freed. One in the heap stays while anything
+    Such a block returns to the system when it is freed. One in the heap stays while anything
     above it is in use: of 64 MiB of bodies that were never finished, all of it stayed for good.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

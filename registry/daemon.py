@@ -64,7 +64,7 @@ COLLECTOR_THRESHOLDS = 5000, 5, 10
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 8.0
 # Where systemd has kept the socket, nobody is to notice a restart. Elsewhere connections were
-# refused until now, and a quick 503 is no worse.
+# rejected until now, and a quick 503 is no worse.
 KEPT_QUIET_SECONDS = 3.0
 QUIET_SECONDS = 0.1
 
@@ -150,8 +150,8 @@ async def accept_when_loaded(
 ) -> None:
     """Load the store, and accept connections once it is loaded, or takes longer than that.
 
-    Hosts whose heartbeat is due wait meanwhile; a slow store is rather told by a 503. If loading
-    has failed by then, they go on waiting, for the next start. Raises what `load` raises.
+    Hosts whose heartbeat is due wait meanwhile; a slow store is rather reported by a 503. If
+    loading has failed by then, they go on waiting, for the next start. Raises what `load` raises.
     """
     loading = asyncio.create_task(load())
     try:

@@ -1,4 +1,4 @@
-"""What the registry refuses: every error of its rules and its store, and the status of each."""
+"""What the registry rejects: every error of its rules and its store, and the status of each."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -91,7 +91,7 @@ class NoRoomForChange(StoreFull):
 
 
 class StoreUnreachable(StoreUnavailable):
-    """The store does not answer, refuses, or is locked by another program. Memory can be read.
+    """The store does not answer, rejects, or is locked by another program. Memory can be read.
 
     If it does not answer, the outcome of the operation is unknown.
     """

@@ -153,8 +153,8 @@ class RegistryMetrics(Collector):
             [(kind, changes[kind]) for kind in (ChangeKind.DELETED, ChangeKind.EXPIRED)],
         )
         yield _counter(
-            "rollcall_registry_heartbeats_refused",
-            "Heartbeats refused although they were well-formed.",
+            "rollcall_registry_heartbeats_rejected",
+            "Heartbeats rejected although they were well-formed.",
             "reason",
             {
                 "clone": counts.rejected[CloneRejected],
@@ -238,7 +238,7 @@ class RegistryMetrics(Collector):
             CounterMetricFamily(f"rollcall_registry_callback_{name}", text, labels=["callback"])
             for name, text in (
                 ("changes", "Changes of nodes that callbacks have taken."),
-                ("resyncs", "Times that a callback was told to read all nodes."),
+                ("resyncs", "Times that a callback had to read all nodes."),
             )
         ]
         gauges = [

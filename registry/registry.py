@@ -32,10 +32,10 @@ class Registry:
         self.scrapers = Scrapers(context.clocks)
         self.change_log = ChangeLog(context.settings.change_log_bytes, nodes.store_position)
         self.wakeups = Wakeups()
-        self.refused = RejectedHeartbeats(context)
+        self.rejected = RejectedHeartbeats(context)
         self.heartbeats = HeartbeatSampler(context, nodes)
         self.expected_file = ExpectedFile(context, nodes, self.slices)
-        self.roll_calls = RollCalls(context, nodes, self.expected_file, self.warm_up, self.refused)
+        self.roll_calls = RollCalls(context, nodes, self.expected_file, self.warm_up, self.rejected)
         self.audit = AuditLog(context.log)
         self.reachability = ReachabilityLog(
             lambda: nodes.health, context.log, lambda: nodes.unavailable_reason

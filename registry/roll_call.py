@@ -186,7 +186,7 @@ class RollCalls:
         nodes: Nodes,
         file: ExpectedFile,
         warm_up: WarmUp,
-        refused: RejectedHeartbeats,
+        rejected: RejectedHeartbeats,
     ) -> None:
         self._directory = context.directory
         self._freshness = context.settings.freshness
@@ -194,7 +194,7 @@ class RollCalls:
         self._nodes = nodes
         self.file = file
         self._warm_up = warm_up
-        self._refused = refused
+        self._rejected = rejected
         self._latest: Summary | None = None
 
     @property
@@ -224,7 +224,7 @@ class RollCalls:
     def read(self, answer: "Answer") -> Iterator[None]:
         """Call the roll, in steps; nodes may change in between."""
         expected = self._nodes.expected.hosts
-        rejected = {each.hostname: each.message for each in self._refused.latest()}
+        rejected = {each.hostname: each.message for each in self._rejected.latest()}
         for some in chunks(expected.items()):
             for hostname, is_away in some:
                 if hostname not in self._nodes.denied:

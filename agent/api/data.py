@@ -89,7 +89,7 @@ class DataTransfers:
                 raise
             raise DataBrokenOff("the agent stops; nothing has changed") from error
         except (web.PayloadAccessError, web.RequestPayloadError, ConnectionError) as error:
-            raise DataBrokenOff("the tar broke off; nothing has changed") from error
+            raise DataBrokenOff("the tar is incomplete; nothing has changed") from error
 
     async def _next_chunk(self, request: web.Request) -> bytes:
         """Return the next bytes of a body; none at its end."""

@@ -227,7 +227,7 @@ def decode_fields(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _right(message: str, all_fields: Sequence[str]) -> str:
-    """Return what would be right, to be added to a message; empty if it tells that itself."""
+    """Return what would be right, to be added to a message; empty if it says that itself."""
     unknown, place = UNKNOWN.search(message), PLACE.search(message)
     if unknown is not None:
         fields = HealthCheck.__struct_fields__ if unknown[2] == "health" else all_fields

@@ -1,1 +1,1 @@
-"""The rules of apps: what can be asked of them, carried out completely or not at all."""
+"""The rules of apps: what can be asked of them, done completely or not at all."""

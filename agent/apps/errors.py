@@ -46,7 +46,7 @@ class NoRevisionBefore(AppError):
     """The app has no revision before its present one."""
 
 
-class RollbackRefused(AppError):
+class RollbackRejected(AppError):
     """The host or the settings do not allow what the revision has."""
 
 
@@ -154,7 +154,7 @@ class InvalidData(AppError):
 
 
 class DataBrokenOff(AppError):
-    """The tar broke off before its end."""
+    """The tar ended too early."""
 
 
 class DataTooSlow(AppError):

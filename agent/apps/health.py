@@ -12,7 +12,7 @@ from agent.engine.engine import Engine
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     ObjectNotFound,
 )
 from agent.engine.models import Container, Health
@@ -168,7 +168,7 @@ class HealthChecker:
             return CheckFailure(f"the command did not end within {seconds} s")
         except (EngineConflict, ObjectNotFound):
             raise
-        except EngineRefused as error:
+        except EngineRejected as error:
             return CheckFailure(f"the command cannot be run: {error}")
         if ended.failure is None:
             return None

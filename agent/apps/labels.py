@@ -95,7 +95,7 @@ def engine_bytes(texts: Iterable[str]) -> int:
 
 
 def check_label_size(app: App) -> None:
-    """Refuse an app whose label would be too large; InvalidApp.
+    """Reject an app whose label would be too large; InvalidApp.
 
     The volumes do not count: their paths have a limit of their own.
     """

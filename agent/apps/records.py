@@ -23,7 +23,7 @@ from agent.model import App, AppSpec, rfc3339, spec_values
 from agent.reporting.heartbeat import HostedApp
 from agent.state.history import Event
 
-# With which a message begins that tells of nothing that is wrong: the page shows it as a note.
+# With which a message begins that reports no fault: the page shows it as a note.
 NOTE = "note: "
 
 AppSpecT = TypeVar("AppSpecT", bound=AppSpec)
@@ -60,7 +60,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class AppView(AppSpec, frozen=True, kw_only=True):
     """The record of an app.
 
-    A list leaves out what only an inspect tells: ``started_at`` and ``oom_killed``. Times are RFC
+    A list leaves out what only an inspect shows: ``started_at`` and ``oom_killed``. Times are RFC
     3339 in UTC. In the plan of an image that would be pulled, ``volumes`` is None.
     """
 
@@ -154,7 +154,7 @@ def with_inspection(record: AppView, container: InspectedContainer | None) -> Ap
 
 
 def without_secrets(record: AppSpecT) -> AppSpecT:
-    """Hide from those who may only read what may hold secrets: values of `env`, and commands."""
+    """Hide from read-only keys what may hold secrets: values of `env`, and commands."""
     health = record.health and msgspec.structs.replace(record.health, command=None)
     return msgspec.structs.replace(
         record, env=dict.fromkeys(record.env), command=None, health=health
@@ -263,7 +263,7 @@ def _message(
 def _not_stored(
     app: App, container: Container | None, operation: OperationStatus | None
 ) -> str | None:
-    """Return a message if the engine may start a stopped app; only an inspect tells that."""
+    """Return a message if the engine may start a stopped app; only an inspect shows that."""
     if not isinstance(container, InspectedContainer) or app.desired != "stopped":
         return None
     is_starting = operation is not None and operation.header.operation != "stop"

@@ -6,7 +6,7 @@ import re
 import tarfile
 from collections.abc import AsyncIterator, Collection
 
-from agent.engine.errors import EngineConflict, EngineRefused, ObjectNotFound
+from agent.engine.errors import EngineConflict, EngineRejected, ObjectNotFound
 from agent.engine.http import EngineClient
 
 # While its disk is busy, the engine may read nothing for longer than its other answers take.
@@ -32,7 +32,7 @@ async def _entry_at(
 ) -> tuple[tarfile.TarInfo, bytes | None]:
     """Return the entry of a file or directory itself, and the content of a regular file.
 
-    Raises EngineRefused for an archive that is malformed, or longer than SMALL_FILE.
+    Raises EngineRejected for an archive that is malformed, or longer than SMALL_FILE.
     """
     query = {"path": path}
     archive = await client.beginning(archive_path(container_id), query=query, most=SMALL_FILE)
@@ -42,8 +42,8 @@ async def _entry_at(
                 content = opened.extractfile(member) if member.isreg() else None
                 return member, None if content is None else content.read()
     except tarfile.TarError as error:
-        raise EngineRefused(f"{path} in the container cannot be read") from error
-    raise EngineRefused(f"{path} in the container cannot be read")
+        raise EngineRejected(f"{path} in the container cannot be read") from error
+    raise EngineRejected(f"{path} in the container cannot be read")
 
 
 async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[bytes]) -> None:
@@ -60,7 +60,7 @@ async def unpack(client: EngineClient, container_id: str, tar: AsyncIterator[byt
         # The target of a link in the tar is missing. Newer engines report the root directory
         # instead.
         if NO_ROOT.search(str(error)):
-            raise EngineRefused("an entry of the tar needs a file that is missing") from error
+            raise EngineRejected("an entry of the tar needs a file that is missing") from error
         raise
 
 
@@ -114,7 +114,7 @@ async def _directory(
         if not entry.issym():
             return entry, path
         path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), entry.linkname))
-    raise EngineRefused(f"{path} in the container is behind more than {MOST_LINKS} links")
+    raise EngineRejected(f"{path} in the container is behind more than {MOST_LINKS} links")
 
 
 async def _ids(client: EngineClient, container_id: str, user: str) -> tuple[int, int] | None:
@@ -136,7 +136,7 @@ async def _listed(
     """Return the fields of a user or a group, by its name or by its number."""
     try:
         content = await read_file(client, container_id, path)
-    except EngineRefused:  # it is missing, a link, or too large
+    except EngineRejected:  # it is missing, a link, or too large
         return None
     lines = (line.split(":") for line in content.decode("utf-8", "replace").split("\n"))
     entries = [fields for fields in lines if len(fields) > GROUP]

@@ -65,7 +65,7 @@ class Commands:
 
         Raises:
             EngineUnavailable: it did not end in time, or the engine is not there.
-            EngineError: the engine refused; one of its subclasses where the reason is known.
+            EngineError: the engine rejected; one of its subclasses where the reason is known.
 
         """
         limit = self._client.timeout_seconds if seconds is None else seconds

@@ -289,7 +289,7 @@ def _exposed(ports: Iterable[str], protocol: str) -> frozenset[int]:
 
 
 def _volume_path(declared: str) -> str | None:
-    # The engine itself mounts an image's volume at the normal form of its path. It refuses `/`.
+    # The engine itself mounts an image's volume at the normal form of its path. It rejects `/`.
     if not declared.startswith("/"):
         return declared
     path = posixpath.normpath(f"/{declared.lstrip('/')}")

@@ -102,7 +102,7 @@ class Engine(EngineReads):
 
         Raises:
             HostPortInUse: somebody else holds one of its ports.
-            EngineRefused: its program cannot be run; the text says why.
+            EngineRejected: its program cannot be run; the text says why.
 
         """
         try:
@@ -199,7 +199,7 @@ class Engine(EngineReads):
                 cpu_period=decode.CPU_PERIOD,
                 cpu_quota=cpu * decode.CPU_PERIOD // 100,
                 mem_limit=memory * MIB,
-                memswap_limit=memory * MIB,  # without it, the engine refuses that of memory
+                memswap_limit=memory * MIB,  # without it, the engine rejects that of memory
             )
         )
 
@@ -301,7 +301,7 @@ class Engine(EngineReads):
 
         Raises:
             DiskFull: there is no room for it.
-            EngineRefused: it cannot be unpacked.
+            EngineRejected: it cannot be unpacked.
             Exception: what ``tar`` raises. What came before may be unpacked in any case.
 
         """

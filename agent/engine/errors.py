@@ -2,10 +2,10 @@
 
 
 class EngineError(Exception):
-    """The engine did not do what it was asked to: EngineRefused or EngineUnavailable."""
+    """The engine did not do what it was asked to: EngineRejected or EngineUnavailable."""
 
 
-class EngineRefused(EngineError):
+class EngineRejected(EngineError):
     """The engine answered that it did not do it; the text holds its own words."""
 
 
@@ -35,11 +35,11 @@ class TooManyStreams(EngineUnavailable):
     """The agent's maximum of logs is under way."""
 
 
-class AnswerTooLong(EngineRefused):
+class AnswerTooLong(EngineRejected):
     """The answer of the engine is longer than the agent reads."""
 
 
-class ObjectNotFound(EngineRefused):
+class ObjectNotFound(EngineRejected):
     """The engine knows no such container or volume."""
 
 
@@ -47,11 +47,11 @@ class NetworkNotFound(ObjectNotFound):
     """The engine knows no such network, as that of a container which is to start."""
 
 
-class EndpointLeft(EngineRefused):
+class EndpointLeft(EngineRejected):
     """A container cannot start, since its network has one of its name from an earlier run."""
 
 
-class ImageUnavailable(EngineRefused):
+class ImageUnavailable(EngineRejected):
     """The image is not on this host and cannot be had."""
 
 
@@ -73,11 +73,11 @@ class PullTimeout(ImageServerUnavailable):
     """The agent gave up a pull that took too long; the engine may just have carried it out."""
 
 
-class InvalidParameter(EngineRefused):
+class InvalidParameter(EngineRejected):
     """The request is invalid, whatever the present state is."""
 
 
-class EngineConflict(EngineRefused):
+class EngineConflict(EngineRejected):
     """The present state of the container forbids it."""
 
 
@@ -89,11 +89,11 @@ class NameInUse(EngineConflict):
     """Another container has that name."""
 
 
-class HostPortInUse(EngineRefused):
+class HostPortInUse(EngineRejected):
     """A port on the host is held by somebody else."""
 
 
-class PortsNotPublished(EngineRefused):
+class PortsNotPublished(EngineRejected):
     """The engine fails to publish the ports of a container, though nobody else holds them."""
 
 
@@ -101,9 +101,9 @@ class NoCommand(InvalidParameter):
     """A container is to be made without a program: its image names none."""
 
 
-class CommandTimeout(EngineRefused):
+class CommandTimeout(EngineRejected):
     """A command in a container does not end, though the engine is there."""
 
 
-class DiskFull(EngineRefused):
+class DiskFull(EngineRejected):
     """The host's disk has no room for this."""

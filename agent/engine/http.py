@@ -102,7 +102,7 @@ class EngineClient:
         Raises:
             AnswerTooLong: it has more bytes.
             EngineUnavailable: the engine cannot be reached, or does not answer in time.
-            EngineError: it refused, or its response is malformed.
+            EngineError: it rejected, or its response is malformed.
 
         """
         target = f"{path}?{urlencode(query)}" if query else path
@@ -161,7 +161,7 @@ class EngineClient:
 
         Raises:
             EngineTimeout: no chunk arrived in ``idle_seconds``.
-            EngineError: the engine refused, or closed the connection.
+            EngineError: the engine rejected, or closed the connection.
 
         """
         target = f"/v{await self.api_version()}{path}?{urlencode(query)}"
@@ -191,7 +191,7 @@ class EngineClient:
 
         Raises:
             EngineTimeout: the engine made no progress in that time.
-            EngineError: the engine refused, or closed the connection.
+            EngineError: the engine rejected, or closed the connection.
             Exception: what ``body`` raised; the engine has only what came before.
 
         """

@@ -47,7 +47,7 @@ class PullReport:
 
         Raises:
             ImageUnavailable, DiskFull: the line reports a failure, though the status was 200.
-            EngineRefused: the line cannot be read.
+            EngineRejected: the line cannot be read.
 
         """
         with well_formed():

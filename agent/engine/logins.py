@@ -13,7 +13,7 @@ from docker.utils import parse_repository_tag
 from agent.engine.errors import ImageUnavailable
 
 HUB = "docker.io"
-# What tells a server from the first part of a path is a dot, a port, or the name `localhost`.
+# A server differs from the first part of a path by a dot, a port, or the name `localhost`.
 IMAGE_PREFIX = re.compile(
     r"(?:localhost|(?=[^/]*[.:])[a-z0-9][a-z0-9.-]*(?::[0-9]{1,5})?)/(?:[a-z0-9][a-z0-9._-]*/)*"
 )

@@ -282,7 +282,7 @@ class DiskUsage:
 class ContainerEvent:
     """An event of a container of the agent, at a Unix time.
 
-    ``detail`` is what else the engine tells of it: the health, or the signal of a kill.
+    ``detail`` is what else the engine reports of it: the health, or the signal of a kill.
     """
 
     action: str

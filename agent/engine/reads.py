@@ -53,7 +53,7 @@ ACTIONS = (
 
 
 class EngineReads:
-    """What the engine tells, each in one call, which callers at the same time share.
+    """What the engine reports, each in one call, which callers at the same time share.
 
     What a method returns is never older than the call. Reads take no thread of a command, and at
     most two calls for the same read are under way.
@@ -316,7 +316,7 @@ class EngineReads:
                 yield entry
 
     async def current_run(self) -> EngineRun | None:
-        """Return the present run of the engine, None if it cannot be told from another.
+        """Return the present run of the engine, None if it cannot be distinguished from another.
 
         The run made the default bridge, which the engine makes at each start. There may be no
         bridge; and with live-restore it stays, as the containers do.

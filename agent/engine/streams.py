@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from agent.engine.errors import EngineRefused, TooManyStreams
+from agent.engine.errors import EngineRejected, TooManyStreams
 from agent.engine.translation import MALFORMED
 
 HEADER = 8
@@ -39,7 +39,7 @@ async def lines(chunks: AsyncIterator[bytes], *, skip_long: bool = False) -> Asy
     With ``skip_long`` a line that is too long is skipped.
 
     Raises:
-        EngineRefused: a line is too long.
+        EngineRejected: a line is too long.
 
     """
     rest, is_long = b"", False
@@ -51,7 +51,7 @@ async def lines(chunks: AsyncIterator[bytes], *, skip_long: bool = False) -> Asy
             is_long = False
         if len(rest) > LONGEST_LINE:
             if not skip_long:
-                raise EngineRefused(f"{MALFORMED}: a line of more than {LONGEST_LINE} bytes")
+                raise EngineRejected(f"{MALFORMED}: a line of more than {LONGEST_LINE} bytes")
             rest, is_long = b"", True
     if rest.strip() and not is_long:
         yield rest

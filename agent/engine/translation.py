@@ -21,7 +21,7 @@ from agent.engine.errors import (
     EndpointLeft,
     EngineConflict,
     EngineError,
-    EngineRefused,
+    EngineRejected,
     EngineTimeout,
     EngineUnavailable,
     HostPortInUse,
@@ -93,7 +93,7 @@ def from_text(text: str, status: int = 500) -> EngineError:
     for words, error in ERRORS_BY_WORDS:
         if words.search(text):
             return error(text)
-    return BY_STATUS.get(status, EngineRefused)(text)
+    return BY_STATUS.get(status, EngineRejected)(text)
 
 
 def from_response(status: int, body: bytes) -> EngineError:
@@ -121,7 +121,7 @@ def from_library(error: Exception, *, socket_path: str = "") -> EngineError:
     if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
         return EngineTimeout(LATE)
     if isinstance(error, aiohttp.ClientPayloadError):
-        return EngineUnavailable("the container engine's answer broke off")
+        return EngineUnavailable("the container engine's answer was interrupted")
     return _unreachable(error, socket_path)
 
 
@@ -130,7 +130,7 @@ def _unreachable(error: Exception, socket_path: str) -> EngineUnavailable:
     match error.errno if isinstance(error, OSError) else None:
         case errno.EACCES:
             reason = "the agent has no permission to use its socket"
-            remedy = f"{socket_path}: {_who_may_use(Path(socket_path))}"
+            remedy = f"{socket_path}: {_allowed_to_use(Path(socket_path))}"
         case errno.ENOENT:
             reason = "its socket does not exist"
             remedy = f"start the engine, or set `docker.url`; there is no {socket_path}"
@@ -142,7 +142,7 @@ def _unreachable(error: Exception, socket_path: str) -> EngineUnavailable:
     return EngineUnavailable(f"{UNREACHABLE}: {reason}", remedy=remedy)
 
 
-def _who_may_use(path: Path) -> str:
+def _allowed_to_use(path: Path) -> str:
     """Return what gives the user of the agent the permission to use a socket."""
     with suppress(OSError, KeyError):
         status = path.stat()
@@ -163,16 +163,16 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def well_formed() -> Iterator[None]:
-    """Raise EngineRefused where an answer is not of the shape that it should have.
+    """Raise EngineRejected where an answer is not of the shape that it should have.
 
     Only decode an answer in this context: it reports any error as a mistake of the engine.
     """
     try:
         yield
     except msgspec.DecodeError as error:  # it names types and places, and no value
-        raise EngineRefused(f"{MALFORMED}: {error}") from error
+        raise EngineRejected(f"{MALFORMED}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise EngineRefused(MALFORMED) from error
+        raise EngineRejected(MALFORMED) from error
 
 
 @asynccontextmanager
@@ -187,9 +187,9 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
 
 def from_top(error: EngineError) -> EngineError:
     """Translate an error of ``top``: one that is not explained is a failure of the host's ps."""
-    if type(error) is not EngineRefused:
+    if type(error) is not EngineRejected:
         return error
-    return EngineRefused(
+    return EngineRejected(
         "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
         f" which failed: {error}"
     )

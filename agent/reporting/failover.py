@@ -165,7 +165,7 @@ class Failover:
     async def _remove_former_names(self, client: RegistryClient) -> None:
         """Delete the nodes with this host's former names, except those that other hosts have now.
 
-        What fails for a transient reason is tried again at the next call. What the registry refuses
+        What fails for a transient reason is tried again at the next call. What the registry rejects
         is logged, and tried again after the next start.
         """
         url = client.url

@@ -95,8 +95,9 @@ class LockHolder:
 def state_lock(directory: Path, *, instance: str = "") -> Iterator[None]:
     """Lock the directory, which is created if needed, while the context is open.
 
-    The kernel releases the lock when the process ends, however it ends. ``instance`` tells this run
-    of the agent from all others: a pid is used again, and in a container it is always the same.
+    The kernel releases the lock when the process ends, however it ends. ``instance``
+    distinguishes this run of the agent from all others: a pid is used again, and in a container it
+    is always the same.
 
     Raises:
         StateInUse: another process holds the lock.

@@ -30,12 +30,12 @@ class ProbeOptions(NamedTuple):
 class Attempts(NamedTuple):
     """What became of heartbeats.
 
-    `latencies` are those of all attempts, in seconds. `refused` counts the attempts without a
+    `latencies` are those of all attempts, in seconds. `rejected` counts the attempts without a
     status of 200: another status, no connection, no answer in time.
     """
 
     latencies: list[float]
-    refused: int
+    rejected: int
 
 
 class Probe:
@@ -68,7 +68,7 @@ def probe(options: ProbeOptions, pipe: Connection) -> None:
     Every other heartbeat of a host changes its node.
     """
     url, key, verify, cert, interval_seconds, hostnames = options
-    session, number, latencies, refused = requests.Session(), 0, [], 0
+    session, number, latencies, rejected = requests.Session(), 0, [], 0
     session.headers["Authorization"] = f"Bearer {key}"
     session.trust_env = False  # a CA bundle in the environment would override `verify`
     session.verify, session.cert = verify or True, cert
@@ -81,11 +81,11 @@ def probe(options: ProbeOptions, pipe: Connection) -> None:
             answer = session.post(
                 f"{url}/nodes/{hostnames[host]}", json=heartbeat, timeout=TIMEOUT_SECONDS
             )
-            refused += answer.status_code != HTTPStatus.OK
+            rejected += answer.status_code != HTTPStatus.OK
         except requests.RequestException:
-            refused += 1
+            rejected += 1
         latencies.append(time.monotonic() - began)
         if pipe.poll(interval_seconds):
             pipe.recv()
-            pipe.send(Attempts(latencies, refused))
-            latencies, refused = [], 0
+            pipe.send(Attempts(latencies, rejected))
+            latencies, rejected = [], 0

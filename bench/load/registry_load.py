@@ -129,13 +129,13 @@ class Wrk:
             text=True,
             timeout=seconds + 60,
         )
-        refused = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
+        rejected = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
         broken = re.search(r"Socket errors: (.*)", done.stdout)
         lost = sum(map(int, re.findall(r"\d+", broken[1]))) if broken else 0
         rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
         p99 = re.search(r"99%\s+(\S+)", done.stdout)
         assert rate is not None, done.stdout
-        bad = (int(refused[1]) if refused else 0) + lost
+        bad = (int(rejected[1]) if rejected else 0) + lost
         return Result(float(rate[1]), p99[1] if p99 else "?", bad, int(float(rate[1]) * seconds))
 
 

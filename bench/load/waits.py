@@ -48,7 +48,7 @@ class Waits(NamedTuple):
     def cells(self) -> str:
         """Return the cells of a row."""
         cells = [f" {'> ' * self.is_over}{self.seconds:.2f} s", *_percentiles(self.heartbeats)]
-        cells.append(f" {self.heartbeats.refused}")
+        cells.append(f" {self.heartbeats.rejected}")
         if self.idle is not None:
             cells += _percentiles(self.idle)
         return " |".join([*cells, ""])

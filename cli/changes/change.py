@@ -13,7 +13,7 @@ from cli.output.output import Output
 from cli.output.text import first_line, typed
 from cli.reach.choice import NOT_PERMITTED, AppName, agent_of
 from cli.reach.session import Session, in_commands
-from clients.errors import AgentError, AgentRefused
+from clients.errors import AgentError, AgentRejected
 
 if TYPE_CHECKING:
     from clients.agent import AgentClient
@@ -34,8 +34,8 @@ class Silent(NotReached):
 class SilenceWatch:
     """Watches an agent while it is changed.
 
-    ``look`` asks it something, and returns whether it has answered; ``told`` is called once it has
-    not answered for ``timeout_seconds``. It is given up after ``timeouts`` times as long.
+    ``look`` asks it something, and returns whether it has answered; ``reported`` is called once it
+    has not answered for ``timeout_seconds``. It is given up after ``timeouts`` times as long.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class SilenceWatch:
         look: Callable[[], Awaitable[bool]],
         *,
         timeout_seconds: float,
-        told: Callable[[float], None],
+        reported: Callable[[float], None],
         timeouts: int = TIMEOUTS,
     ) -> None:
         self._look = look
         self._timeout_seconds = timeout_seconds
-        self._told = told
+        self._reported = reported
         self._timeouts = timeouts
         self._heard = time.monotonic()
-        self._is_told = False
+        self._is_reported = False
 
     @property
     def limit_seconds(self) -> float:
@@ -104,10 +104,10 @@ class SilenceWatch:
 
     def _note(self, *, has_answered: bool) -> None:
         if has_answered:
-            self._heard, self._is_told = time.monotonic(), False
-        elif self.is_silent and not self._is_told:
-            self._is_told = True
-            self._told(self.limit_seconds)
+            self._heard, self._is_reported = time.monotonic(), False
+        elif self.is_silent and not self._is_reported:
+            self._is_reported = True
+            self._reported(self.limit_seconds)
 
 
 def make_change(
@@ -187,16 +187,16 @@ def watch_of(
         try:
             await agent.health()
         except AgentError as error:
-            return isinstance(error, AgentRefused)
+            return isinstance(error, AgentRejected)
         return True
 
-    def told(limit: float) -> None:
+    def reported(limit: float) -> None:
         session.output.note(
             f"{host}: its agent does not answer; it is left after {limit:g} s without an answer"
         )
 
     seconds = session.timeout_seconds
-    return SilenceWatch(look, timeout_seconds=seconds, told=told, timeouts=timeouts)
+    return SilenceWatch(look, timeout_seconds=seconds, reported=reported, timeouts=timeouts)
 
 
 def _print(session: Session, app: AppName, answer: dict[str, Any], *, dry_run: bool) -> None:
@@ -220,17 +220,17 @@ async def _made(
     """Make a change; where it fails, CommandError with what runs now, if the agent answers that."""
     try:
         return await change(agent)
-    except AgentRefused as error:
+    except AgentRejected as error:
         if wait is None or error.status in NOTHING_BEGUN:
             raise
         with suppress(AgentError):
             record = await agent.app(app.name)
-            told = failure(
+            reported = failure(
                 str(app), in_commands(str(error), app.host, rollcall=session.rollcall), record
             )
             is_taken = error.status == HTTPStatus.CONFLICT
             is_other = is_new and is_taken and record["state"] != "failed"
-            raise CommandError(told, hint=_next(session, app, is_other=is_other)) from error
+            raise CommandError(reported, hint=_next(session, app, is_other=is_other)) from error
         raise
 
 

@@ -12,7 +12,7 @@ from cli.errors import DONE, FAILED, CommandError, WrongUsage
 from cli.output.health import LOST
 from cli.reach.choice import AppName, ask_all, selected
 from cli.reach.session import Session
-from clients.errors import AgentError, AgentRefused, Rejected
+from clients.errors import AgentError, AgentRejected, Rejected
 from clients.message import Node
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Step:
         added: labels to add.
         removed: labels to remove.
         before: what the fields are now.
-        note: what the agent says of the change, why it cannot be done, or what is wrong with an app
-            that is so already.
+        note: the agent's message about the change, why it cannot be done, or what is wrong with
+            an app that is so already.
         status: the exit status that an ``error`` means.
         is_permitted: whether this key may take the step, so that its agent has checked it.
 
@@ -127,7 +127,7 @@ async def _step(session: Session, node: Node, app: WantedApp) -> Step:
     async with session.agent(node) as agent:
         try:
             record = await agent.app(app.name)
-        except AgentRefused as error:
+        except AgentRejected as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             step = Step(node, app, "create", app.fields, added=app.labels or ())
@@ -150,7 +150,7 @@ async def _update(
 
 
 async def _checked(agent: "AgentClient", step: Step) -> Step:
-    """Return a step with what its agent says of it; AgentRefused if it cannot be taken.
+    """Return a step with its agent's answer about it; AgentRejected if it cannot be taken.
 
     A key that may only read compares, and cannot have the agent check a change.
     """
@@ -166,7 +166,7 @@ async def _checked(agent: "AgentClient", step: Step) -> Step:
                 await agent.label(name, label, dry_run=True)
             for label in step.removed:
                 await agent.label(name, label, remove=True, dry_run=True)
-    except AgentRefused as error:
+    except AgentRejected as error:
         if error.status != HTTPStatus.FORBIDDEN or error.is_of_setting:
             raise
         return replace(step, note=f"not checked by the agent: {error}", is_permitted=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cli.errors import CommandError
 from cli.output.text import typed
 from cli.reach.choice import AWAY, AppName
-from clients.errors import AgentError, AgentRefused, AgentUnreachable
+from clients.errors import AgentError, AgentRejected, AgentUnreachable
 
 if TYPE_CHECKING:
     from clients.agent import AgentClient
@@ -71,7 +71,7 @@ class Settling:
 
 def is_passing(error: Exception) -> bool:
     """Return whether an agent may answer in a moment: it is not reached, or its engine is not."""
-    if isinstance(error, AgentRefused):
+    if isinstance(error, AgentRejected):
         return error.status in PASSING
     return isinstance(error, AgentUnreachable)
 

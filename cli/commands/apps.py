@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clients.agent import AgentClient
 
 
-# What an item says of its host. An agent's record has no such fields.
+# An item's fields of its host. An agent's record has no such fields.
 OUR_FIELDS = ("app", "host", "error")
 # Some of an agent's record, also where no agent answers.
 FIELDS = (
@@ -118,7 +118,7 @@ def _of_all_hosts(
 ) -> list[Record] | None:
     """Return an item for each app, and for each host that fails; None if no host was found.
 
-    Each names its app and host, whatever the agent says of that.
+    Each names its app and host, in place of any host that the agent names.
     """
 
     async def asked() -> list[HostAnswer[list[Record]]]:

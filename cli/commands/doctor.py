@@ -17,7 +17,7 @@ from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL, agent_address
 from clients.errors import (
     AgentError,
-    AgentRefused,
+    AgentRejected,
     NotFound,
     RegistryError,
     TooSlow,
@@ -135,7 +135,7 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
     text = f"{len(nodes)} stale: {some([node.hostname for node in nodes])}"
     after = limit(status.stale_after_seconds)
     yield Finding("error", "heartbeats", f"{text}; {after}; {gone(program, 'HOST')}", more)
-    rejected = {each.hostname for each in status.refused}
+    rejected = {each.hostname for each in status.rejected}
     for node in nodes[:NAMES_SHOWN]:
         is_rejected = node.hostname in rejected
         cause = "its heartbeats are rejected" if is_rejected else f"likely: {causes(node.kv)}"
@@ -174,12 +174,12 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
     for node in agents:
         if "labels.left_out" in node.kv:
             text = f"{node.hostname} leaves out labels: {node.kv['labels.left_out']}"
-            why = "`rollcall-agent status` there tells which, and why"
+            why = "`rollcall-agent status` there shows which, and why"
             yield Finding("warning", "labels", f"{text}; {why}")
 
 
 def _status(status: Status) -> Iterable[Finding]:
-    """Yield what the registry says of itself."""
+    """Yield the registry's own state."""
     store = status.store
     if store.state == "ok":
         yield Finding("ok", "store", f"the store ({store.kind}) is well")
@@ -235,7 +235,7 @@ def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:
     It is an error if a host still tries and is not ``fresh``. If it is, the rejected heartbeats may
     be those of a clone.
     """
-    for each in status.refused:
+    for each in status.rejected:
         seconds = status.now - each.at
         tries = seconds <= status.stale_after_seconds
         text = (
@@ -243,7 +243,7 @@ def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:
             f" ({each.status}): {each.message}"
         )
         level: Level = "error" if tries and each.hostname not in fresh else "warning"
-        yield Finding(level, "refused", text)
+        yield Finding(level, "rejected", text)
 
 
 async def _certificate(session: Session) -> list[Finding]:
@@ -353,7 +353,7 @@ async def _of_agent(
     async with session.agent(node) as agent:
         try:
             await agent.health()
-        except AgentRefused as error:
+        except AgentRejected as error:
             # An agent answers so without its engine, too.
             if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
                 raise
@@ -386,7 +386,9 @@ def _is_of_engine(node: Node, apps: list[Record] | AgentError) -> bool:
     """Return whether apps cannot be read for want of the engine that the node reports as away."""
     is_away = "agent.version" in node.kv and node.kv.get("docker.state") != "running"
     return (
-        is_away and isinstance(apps, AgentRefused) and apps.status == HTTPStatus.SERVICE_UNAVAILABLE
+        is_away
+        and isinstance(apps, AgentRejected)
+        and apps.status == HTTPStatus.SERVICE_UNAVAILABLE
     )
 
 

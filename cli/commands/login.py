@@ -148,7 +148,7 @@ def login(
 
 
 def _access_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the options say of files and keys, as fields of a context; WrongUsage.
+    """Return the files and keys of the options, as fields of a context; WrongUsage.
 
     What is not given is None.
     """
@@ -170,7 +170,7 @@ def _access_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_agents(context: Context) -> None:
-    """Check what the context says of the keys of agents, if it says anything; WrongUsage."""
+    """Check the keys of agents in the context, if it says anything; WrongUsage."""
     if context.agent_secret_file is not None:
         derived_agent_key(context.agent_secret_file, "any")
     if context.agent_key is not None:
@@ -382,7 +382,7 @@ def set_context(
 
 
 def _require_file(setting: str, path: str | None) -> None:
-    """Refuse a file that is not there: the context would be good for nothing. WrongUsage.
+    """Reject a file that is not there: the context would be good for nothing. WrongUsage.
 
     A path with `{hostname}` is that of many files.
     """

@@ -19,7 +19,7 @@ from cli.output.text import duration_seconds
 from cli.reach.choice import AWAY, MAX_AT_ONCE, HostChoice, ask_all, selected_agents
 from cli.reach.session import Session
 from cli.table import completed
-from clients.errors import AgentError, AgentRefused
+from clients.errors import AgentError, AgentRejected
 from clients.message import Node
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class FleetLog:
                         return
             except AgentError as error:
                 tries += 1
-                is_final = isinstance(error, AgentRefused) and error.status not in PASSING
+                is_final = isinstance(error, AgentRejected) and error.status not in PASSING
                 is_last = tries > MAX_TRIES and not self.window.follow
                 if is_final or is_last or not has_begun:
                     raise

@@ -36,7 +36,7 @@ AGAIN = "an agent that runs registers it again"
     click.option("--stale/--fresh", default=None, help="Only nodes that are stale, or are not."),
 )
 def nodes(session: Session, *, stale: bool | None, choice: HostChoice) -> None:
-    """List the nodes: all hosts that the registry has heard of, or some of them.
+    """List the nodes: all hosts that the registry has seen, or some of them.
 
     Examples:
         rollcall nodes web-1 web-2
@@ -117,10 +117,10 @@ def _apps(kv: Mapping[str, str]) -> str | None:
     running, total, *others = (kv.get(f"apps.{word}", "0") for word in words)
     if "apps.total" not in kv or not all(map(COUNT.fullmatch, (running, total, *others))):
         return None
-    told = ", ".join(
+    reported = ", ".join(
         f"{count} {word}" for word, count in zip(words[2:], others, strict=True) if count != "0"
     )
-    return f"{running}/{total} ({told})" if told else f"{running}/{total}"
+    return f"{running}/{total} ({reported})" if reported else f"{running}/{total}"
 
 
 @command(host_argument)
@@ -173,9 +173,9 @@ def _service(explained: ExplainedService) -> Iterator[str]:
 def _why_stale(session: Session, node: Node, status: Status) -> Iterator[str]:
     """Yield since when a node is stale, why that may be, and what to look at."""
     yield f"{silence(node.last_update, status.now)}; {limit(status.stale_after_seconds)}"
-    refused = [each for each in status.refused if each.hostname == node.hostname]
-    if refused:
-        latest = refused[0]
+    rejected = [each for each in status.rejected if each.hostname == node.hostname]
+    if rejected:
+        latest = rejected[0]
         yield (
             f"the registry rejects its heartbeats, from {latest.address}"
             f" ({latest.status}): {latest.message}"
@@ -263,8 +263,8 @@ def _forget_named(session: Session, hosts: Sequence[str], *, yes: bool) -> None:
 
     found = asyncio.run(known())
     if not yes:
-        told = ", ".join(f"{each.hostname} ({_last_seen(each)})" for each in found)
-        confirm(f"Forget {told}, and {'their' if len(found) > 1 else 'its'} targets?")
+        reported = ", ".join(f"{each.hostname} ({_last_seen(each)})" for each in found)
+        confirm(f"Forget {reported}, and {'their' if len(found) > 1 else 'its'} targets?")
 
     async def forget() -> None:
         async with session.registry() as registry:

@@ -107,7 +107,7 @@ def inventory(session: Session, *, is_list: bool, host: str | None) -> None:
     An executable file of two lines, `#!/bin/sh` and `exec rollcall inventory "$@"`, is an inventory
     script. The groups are rollcall_label_KEY_VALUE, rollcall_app_NAME and rollcall_state_STATE; the
     variables of a host are rollcall_labels, rollcall_kv, rollcall_state and rollcall_address.
-    Labels and kv are what the hosts say of themselves; Ansible never takes them for templates.
+    Labels and kv are the hosts' own words; Ansible never takes them for templates.
 
     Examples:
         rollcall inventory --list

@@ -20,8 +20,8 @@ from clients.models import NodeEvent, Query, filter_parameters
 def watch(session: Session, *, choice: HostChoice) -> None:
     """Follow the nodes until Ctrl-C: all that are there, then each change.
 
-    A lost connection is told and made again, and no change is missed. With -o json, each event is a
-    line.
+    A lost connection is reported and made again, and no change is missed. With -o json, each
+    event is a line.
 
     Examples:
         rollcall watch --label service:web

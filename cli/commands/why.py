@@ -19,7 +19,7 @@ from cli.reach.names import NotKnown
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
 from cli.table import completed
-from clients.errors import AgentError, AgentRefused, RegistryError
+from clients.errors import AgentError, AgentRejected, RegistryError
 from clients.message import Node
 from clients.models import Record, Status
 
@@ -98,9 +98,9 @@ async def _answer(session: Session, subject: str) -> Answer:
         async with agent_of(session, app) as agent:
             return await _of_app(session, app, agent, silent)
     except (AgentError, NotReached) as error:
-        if isinstance(error, AgentRefused) and error.status == HTTPStatus.NOT_FOUND:
+        if isinstance(error, AgentRejected) and error.status == HTTPStatus.NOT_FOUND:
             raise
-        is_engine = isinstance(error, AgentRefused)
+        is_engine = isinstance(error, AgentRejected)
         text = f"engine unreachable: {error}" if is_engine else f"agent unreachable: {error}"
         text = f"host silent: {silent}; {text}" if silent else text
         return _host(session, node, Verdict(is_healthy=False, text=text), NOT_REACHED)
@@ -117,7 +117,7 @@ async def _unknown(session: Session, hostname: str, error: NotKnown) -> Answer:
     status = await session.ask(lambda registry: registry.status())
     name = hostname.lower().removesuffix(".")
     state = await _state(session, name, status)
-    rejected = [each for each in status.refused if each.hostname == name]
+    rejected = [each for each in status.rejected if each.hostname == name]
     if not (rejected or state):
         raise error
     texts = [f"{state}: expected, and never seen, or deleted"] if state else []
@@ -148,7 +148,7 @@ async def _silence(session: Session, node: Node) -> str | None:
     status = await session.ask(lambda registry: registry.status())
     if status.now - node.last_update <= status.stale_after_seconds:
         return None
-    rejected = [each for each in status.refused if each.hostname == node.hostname]
+    rejected = [each for each in status.rejected if each.hostname == node.hostname]
     cause = f"; rejected ({rejected[0].status}): {rejected[0].message}" if rejected else ""
     state = await _state(session, node.hostname, status)
     expected = f"; {state} in the roll call" if state else ""

@@ -109,7 +109,7 @@ class Output:
             columns: the fields in a table, each with its title where that is not its name.
             wide: the fields that a wide table has besides.
             name: the field that is the name of an item.
-            empty: what people are told where there is none.
+            empty: the text shown where there is none.
             step: the command that they may try then.
             row: returns what a table has of an item.
 

@@ -20,7 +20,7 @@ from cli.reach.certificates import (
 )
 from cli.reach.choice import AWAY, NOT_PERMITTED
 from cli.reach.contexts import KEY_HINT, VARIABLE, Context, is_host, key_source, read_key
-from cli.reach.session import KeyRefused, Session, client_tls
+from cli.reach.session import KeyRejected, Session, client_tls
 from cli.reach.trust import (
     Origin,
     registry_may_be_plain,
@@ -28,11 +28,11 @@ from cli.reach.trust import (
 )
 from clients.errors import (
     AgentError,
-    AgentRefused,
+    AgentRejected,
     BadCertificate,
     BadFile,
     Busy,
-    CertificateRefused,
+    CertificateRejected,
     Expired,
     NoSuchPath,
     NotARegistry,
@@ -88,7 +88,7 @@ class Attempt(NamedTuple):
 
 
 async def check_url(attempt: Attempt) -> None:
-    """Refuse a URL of a registry that the key must not be sent to.
+    """Reject a URL of a registry that the key must not be sent to.
 
     Raises:
         WrongUsage: it is no such URL, or one without TLS that is not allowed.
@@ -178,7 +178,7 @@ async def _address(origin: Origin) -> str:
 
 
 def check_key_file(attempt: Attempt, environment: Mapping[str, str]) -> None:
-    """Refuse a key file that cannot be used, with the login as the next step; WrongUsage.
+    """Reject a key file that cannot be used, with the login as the next step; WrongUsage.
 
     This comes before all other advice, which would repeat the name of the file.
     """
@@ -190,7 +190,7 @@ def check_key_file(attempt: Attempt, environment: Mapping[str, str]) -> None:
 
 
 def check_tls_files(attempt: Attempt) -> None:
-    """Refuse files of TLS that cannot be used, with the login as the next step; WrongUsage."""
+    """Reject files of TLS that cannot be used, with the login as the next step; WrongUsage."""
     context = attempt.context
     if context.certificate_key is not None and context.certificate is None:
         hint = attempt.retry(certificate="FILE")
@@ -210,7 +210,7 @@ async def failed_login(error: RegistryError, attempt: Attempt) -> CommandError |
     url, retry = attempt.context.registry, attempt.retry
     origin = registry_of(url)
     assert origin is not None, "check_url was called"
-    if isinstance(error, BadCertificate | CertificateRefused | WrongKey | NotPermitted):
+    if isinstance(error, BadCertificate | CertificateRejected | WrongKey | NotPermitted):
         return await _not_accepted(error, origin, attempt)
     if isinstance(error, OtherDaemon):
         return NotReached(
@@ -237,7 +237,7 @@ async def _not_accepted(error: RegistryError, origin: Origin, attempt: Attempt) 
         # Without a port, the two schemes mean different ones.
         plain = origin._replace(scheme="http", port=origin.port or HTTPS_PORT)
         return NotReached(f"{origin} does not speak TLS", hint=await _login(plain, attempt))
-    if isinstance(error, CertificateRefused):
+    if isinstance(error, CertificateRejected):
         hint = attempt.retry(certificate="FILE", certificate_key="FILE")
         return NotReached(not_accepted(attempt.context), hint=hint)
     if isinstance(error, BadCertificate):
@@ -326,9 +326,9 @@ def failure(error: RegistryError | AgentError, session: Session) -> CommandError
 
 
 def _agent_failure(error: AgentError) -> CommandError:
-    if isinstance(error, KeyRefused):
+    if isinstance(error, KeyRejected):
         return NotReached(error.reason, hint=error.hint)
-    if not isinstance(error, AgentRefused):
+    if not isinstance(error, AgentRejected):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
     if error.status == HTTPStatus.BAD_REQUEST:
         return WrongUsage(str(error))
@@ -343,7 +343,7 @@ def _registry_failure(error: RegistryError, session: Session) -> CommandError:
         return CommandError(f"the registry: {error}", hint="rollcall nodes" if is_missing else None)
     if isinstance(error, WrongKey):
         return _wrong_key(session)
-    if isinstance(error, CertificateRefused):
+    if isinstance(error, CertificateRejected):
         step = "rollcall context set --certificate FILE --certificate-key FILE"
         return NotReached(not_accepted(session.context), hint=step)
     if isinstance(error, Expired):

@@ -13,7 +13,7 @@ from cli.output.text import of_context, typed
 from cli.reach.names import LabelUnknown, NotKnown, node_not_known, require_labels
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
-from clients.errors import AgentError, AgentRefused, NotFound
+from clients.errors import AgentError, AgentRejected, NotFound
 from clients.message import HostnameInvalid, Node, normalise_hostname
 from clients.models import AddressedNode
 
@@ -185,7 +185,7 @@ def _status(error: AgentError | CommandError) -> int:
     """Return the exit status that an error of asking a node means."""
     if isinstance(error, CommandError):
         return error.status
-    if not isinstance(error, AgentRefused) or error.status in (*NOT_PERMITTED, *AWAY):
+    if not isinstance(error, AgentRejected) or error.status in (*NOT_PERMITTED, *AWAY):
         return NOT_REACHED
     return WRONG_USAGE if error.status == HTTPStatus.BAD_REQUEST else FAILED
 
@@ -227,7 +227,7 @@ async def agent_of(
     async with session.agent(node) as agent:
         try:
             yield agent
-        except AgentRefused as error:
+        except AgentRejected as error:
             is_missing = error.status == HTTPStatus.NOT_FOUND and not is_new
             found = await apps_alike(agent, app.name) if is_missing else []
             if not found:

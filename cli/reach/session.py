@@ -24,7 +24,7 @@ from cli.reach.contexts import (
 )
 from cli.reach.names import node_not_known
 from cli.reach.trust import agent_address, checked_registry
-from clients.errors import AgentRefused, NotFound
+from clients.errors import AgentRejected, NotFound
 from clients.message import HostnameInvalid, Node, normalise_hostname
 from clients.models import Gaps
 from clients.tls import ClientTls
@@ -56,7 +56,7 @@ COMMANDS = {
 T = TypeVar("T")
 
 
-class KeyRefused(AgentRefused):
+class KeyRejected(AgentRejected):
     """An agent does not know the key; ``hint`` is what helps."""
 
     def __init__(self, reason: str, hint: str) -> None:
@@ -131,14 +131,16 @@ class Session:
 
     def _tell_gaps(self, gaps: Gaps) -> None:
         """Tell people once what answers of the registry lack."""
-        told = self.gaps
-        self.gaps = Gaps(max(told.warming, gaps.warming), max(told.store_age, gaps.store_age))
-        if gaps.warming and not told.warming:
+        reported = self.gaps
+        self.gaps = Gaps(
+            max(reported.warming, gaps.warming), max(reported.store_age, gaps.store_age)
+        )
+        if gaps.warming and not reported.warming:
             self.output.note(
                 f"the registry warms up for {gaps.warming} s more: hosts that have not reported to"
                 " it yet are missing"
             )
-        if gaps.store_age and not told.store_age:
+        if gaps.store_age and not reported.store_age:
             self.output.note(
                 f"the registry has not reached its store for {gaps.store_age} s: what happened"
                 " since is missing, and no host becomes stale"
@@ -168,13 +170,13 @@ class Session:
         ) as client:
             try:
                 yield client
-            except AgentRefused as error:
+            except AgentRejected as error:
                 if error.status == HTTPStatus.UNAUTHORIZED:
                     source = agent_key_source(context, node.hostname, self.environment)
                     hint = self._agent_key_step(context, node.hostname)
-                    raise KeyRefused(f"the agent does not know the key {source}", hint) from error
+                    raise KeyRejected(f"the agent does not know the key {source}", hint) from error
                 message = in_commands(str(error), node.hostname, rollcall=self.rollcall)
-                raise AgentRefused(error.status, message) from error
+                raise AgentRejected(error.status, message) from error
 
     async def node(self, hostname: str) -> Node:
         """Return a node; NotKnown if the registry does not know it."""

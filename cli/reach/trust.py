@@ -101,7 +101,7 @@ def check_agent_key(context: Context) -> None:
 
 
 def checked_registry(url: str, context: Context) -> None:
-    """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
+    """Reject a URL of a registry that the key must not be sent to; WrongUsage."""
     origin = registry_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")

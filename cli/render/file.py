@@ -136,7 +136,7 @@ class RenderedFile:
     replaced. Then ``command`` is due, if there is one, which a mark beside the file says.
 
     ``command`` may raise CommandFailed, and ``render``, which makes the text, RenderError.
-    With fewer nodes than ``min_nodes`` it is not written. ``say`` tells of each change.
+    With fewer nodes than ``min_nodes`` it is not written. ``say`` prints each change.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Follower:
 
     ``events`` are those of a watch, over lost connections. Nodes that are listed anew count once
     all of them are there. While the registry is away or warms up, the file stays as it is. ``say``
-    tells the operator what hinders.
+    shows the operator what hinders.
     """
 
     def __init__(

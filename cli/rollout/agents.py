@@ -35,7 +35,7 @@ from cli.rollout.rollout import (
     RolloutChange,
     app_now,
 )
-from clients.errors import AgentError, AgentNotConnected, AgentRefused
+from clients.errors import AgentError, AgentNotConnected, AgentRejected
 from clients.message import Node
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 HTTP_SECONDS = 5
 # An agent's clock is known to a second, and so is the time of an answer.
 CLOCK_SECONDS = 2
-# Refusals for which the key or the host is to blame, whatever the fields are.
+# Rejections for which the key or the host is to blame, whatever the fields are.
 OF_HOST = (*NOT_PERMITTED, HTTPStatus.INSUFFICIENT_STORAGE)
 
 
@@ -76,7 +76,7 @@ class AgentHosts:
 
     @property
     def invalid(self) -> AbstractSet[str]:
-        """The hosts whose agents have refused what the change says; nothing has changed there."""
+        """The hosts whose agents have rejected what the change says; nothing has changed there."""
         return self._invalid
 
     @property
@@ -97,7 +97,7 @@ class AgentHosts:
         except (AgentNotConnected, CommandError) as error:
             raise NotBegun(str(error)) from error
         except AgentError as error:
-            is_invalid = isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST
+            is_invalid = isinstance(error, AgentRejected) and error.status == HTTPStatus.BAD_REQUEST
             if is_invalid and self._change.action == "update":
                 self._invalid.add(host.host)
             host.now, ended = await self._after(host.host, began)
@@ -107,11 +107,11 @@ class AgentHosts:
             ) from error
 
     def _cause(self, error: AgentError) -> Cause | None:
-        """Return "app" where the agent has refused or failed an update: its fields are to blame."""
+        """Return "app" where the agent rejected or failed an update: its fields are to blame."""
         if self._change.action != "update" or is_passing(error):
             return None
         is_of_host = (
-            isinstance(error, AgentRefused) and error.status in OF_HOST and not error.is_of_setting
+            isinstance(error, AgentRejected) and error.status in OF_HOST and not error.is_of_setting
         )
         return None if is_of_host else "app"
 

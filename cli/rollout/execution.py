@@ -101,7 +101,7 @@ def run_rollout(
 
 
 def _require_sense(how: How, choice: HostChoice) -> None:
-    """Refuse options that do not go together."""
+    """Reject options that do not go together."""
     if not how.resume:
         return
     if how.dry_run or how.give_up:
@@ -400,16 +400,16 @@ async def _run(
         raise unsaved[-1]
     if rollout.is_done:
         return DONE
-    if _is_refused(rollout, agents.invalid, earlier):
-        file.forget()  # with the same fields, it would be refused again
+    if _is_rejected(rollout, agents.invalid, earlier):
+        file.forget()  # with the same fields, it would be rejected again
         session.output.note("nothing was changed; give the command again, with other fields")
     else:
         _print_ways_on(session, rollout)
     return INTERRUPTED if interrupted else FAILED
 
 
-def _is_refused(rollout: Rollout, invalid: AbstractSet[str], earlier: Collection[str]) -> bool:
-    """Return whether agents have refused the fields, and no host is changed.
+def _is_rejected(rollout: Rollout, invalid: AbstractSet[str], earlier: Collection[str]) -> bool:
+    """Return whether agents have rejected the fields, and no host is changed.
 
     ``earlier`` are the hosts that a run before has touched.
     """

@@ -10,7 +10,7 @@ from cli.reach.choice import HostAnswer, HostChoice, apps_alike, ask_agents, sel
 from cli.reach.session import Session
 from cli.reach.trust import AGENT_URL
 from cli.rollout.rollout import AppNow, Rollout, app_now
-from clients.errors import AgentRefused
+from clients.errors import AgentRejected
 from clients.message import Node
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def hosts_with(
     async def ask(agent: "AgentClient") -> AppNow | None:
         try:
             return app_now(await agent.app(app))
-        except AgentRefused as error:
+        except AgentRejected as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
@@ -103,7 +103,7 @@ class StepBack(NamedTuple):
     """From the present revision of an app to the one before.
 
     ``changed`` are the names of the fields that differ, ``images`` those of the two;
-    ``is_undone`` tells whether the present revision is itself a rollback from the one before.
+    ``is_undone`` says whether the present revision is itself a rollback from the one before.
     """
 
     present: int
@@ -156,7 +156,7 @@ def step_back(history: Sequence[Mapping[str, Any]]) -> StepBack | None:
 
 
 def require_steps(app: str, nodes: Sequence[Node], steps: Mapping[str, StepBack]) -> None:
-    """Refuse hosts that have no revision before; HostsUnfit."""
+    """Reject hosts that have no revision before; HostsUnfit."""
     without = [node.hostname for node in nodes if node.hostname not in steps]
     if without:
         raise HostsUnfit(

@@ -72,12 +72,12 @@ def overview(rollout: Rollout, size: "ConsoleDimensions") -> "Group":
 
     counts = Counter(host.state for host in rollout.hosts)
     numbers = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    told = [
+    reported = [
         host for states in (ACTIVE, ("failed",)) for host in rollout.hosts if host.state in states
     ]
     rows = [
         (host.host, host.state, host.health, first_line(host.message))
-        for host in told[: max(size.height - 2, 0)]
+        for host in reported[: max(size.height - 2, 0)]
     ]
     table = fitted(TITLES, rows, available=size.width) if rows else ()
     return Group(Text(numbers), *table)

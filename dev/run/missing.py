@@ -124,7 +124,7 @@ def _start() -> str:
 
 
 def _not_permitted(path: Path) -> Missing:
-    """Return what a user lacks who may not use the socket."""
+    """Return what a user without access to the socket lacks."""
     user = user_name()
     why = f"{user} is not allowed to use {path}"
     with suppress(OSError, KeyError):

@@ -84,7 +84,7 @@ class HandshakeScheduler:
         """
         free = self._limiter.max_connections + REJECTION_DESCRIPTORS - self._limiter.connected
         if len(self._in_progress) >= min(free, MAX_HANDSHAKES) and not self._make_room():
-            self._limiter.metrics.connections_refused.inc()
+            self._limiter.metrics.connections_rejected.inc()
             return False
         self._in_progress[handshake] = None
         self._limiter.metrics.handshakes.set(len(self._in_progress))

@@ -118,7 +118,7 @@ class ConnectionLimiter:
     def acquire(self, connection: Connection) -> bool:
         """Register a connection; return False when there are too many, all of them busy."""
         if len(self._open) >= self.max_connections and not self._make_room():
-            self.metrics.connections_refused.inc()
+            self.metrics.connections_rejected.inc()
             return False
         self._open.add(connection)
         self._strangers[connection] = self._time()

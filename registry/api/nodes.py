@@ -102,7 +102,7 @@ class NodesApi:
         """
         query(request, ())
         hostname, source = _hostname(request), request_source(request)
-        request[QUIET] = True  # the audit log tells what it changes
+        request[QUIET] = True  # the audit log has what it changes
         body = request_body(request)
         operator = "write" in caller(request).allow
         report = Report(hostname, sha256(body).digest(), source, operator)

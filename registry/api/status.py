@@ -23,8 +23,8 @@ from registry.roll_call import Answer
 from registry.store.protocol import Member
 
 HEARTBEATS = "/nodes/{hostname}"
-# Refusals that are about the host. Others are about a client without a key, or the registry.
-HOST_REFUSAL_STATUSES = frozenset(
+# Rejections that are about the host. Others are about a client without a key, or the registry.
+HOST_REJECTION_STATUSES = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.FORBIDDEN,
@@ -106,7 +106,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     denied: DeniedStatus
     expected: ExpectedStatus
     nodes: NodeCounts
-    refused: list[RejectedHeartbeat]
+    rejected: list[RejectedHeartbeat]
     history: HeartbeatSamples
 
 
@@ -129,8 +129,8 @@ class StatusApi:
         state, message = nodes.store_state
         fresh, stale = nodes.state_counts()
         url = settings.store_url
-        latest, denied = self._registry.refused.latest(), nodes.denied
-        refused = [each for each in latest if each.hostname not in denied]
+        latest, denied = self._registry.rejected.latest(), nodes.denied
+        rejected = [each for each in latest if each.hostname not in denied]
         store = StoreStatus(
             kind=url.partition(":")[0],
             url=url,
@@ -149,7 +149,7 @@ class StatusApi:
                 members=nodes.members,
                 denied=DeniedStatus(
                     patterns=len(denied.patterns),
-                    rejected=len(latest) - len(refused),
+                    rejected=len(latest) - len(rejected),
                     digest=denied.digest,
                     differs_from=nodes.denied_elsewhere,
                 ),
@@ -161,7 +161,7 @@ class StatusApi:
                     held=nodes.ages.held,
                     apps_down=nodes.directory.apps_down,
                 ),
-                refused=refused,
+                rejected=rejected,
                 history=self._registry.heartbeats.samples(),
             )
         )
@@ -180,21 +180,21 @@ class StatusApi:
 
 
 class RejectionRecorder:
-    """Records the hosts whose heartbeats are refused, whoever refuses them.
+    """Records the hosts whose heartbeats are rejected, whoever rejects them.
 
     What comes with a key that may not report the host is no heartbeat of it.
 
-    A store that is full refuses all hosts, with the status that else means that this host has no
-    room: `store` tells of that.
+    A store that is full rejects all hosts, with the status that else means that this host has no
+    room: `store` shows that.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self._refused = registry.refused
+        self._rejected = registry.rejected
         self._nodes = registry.nodes
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Look at the answer to a heartbeat right before it is sent."""
-        if response.status not in HOST_REFUSAL_STATUSES or request.method != "POST":
+        if response.status not in HOST_REJECTION_STATUSES or request.method != "POST":
             return
         resource = request.match_info.route.resource
         if resource is None or resource.canonical != HEARTBEATS or CALLER not in request:
@@ -204,7 +204,7 @@ class RejectionRecorder:
         hostname = _hostname(request.match_info["hostname"])
         if not may_report(caller(request), hostname):
             return
-        self._refused.record(
+        self._rejected.record(
             hostname,
             status=response.status,
             message=_message(response),

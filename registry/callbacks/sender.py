@@ -52,7 +52,7 @@ class ChangeBatches:
         return self._history.last - number
 
     def resync(self, reason: ResyncReason) -> Batch:
-        """Return a batch that tells to read all nodes; what has changed until now is in them."""
+        """Return a batch that asks to read all nodes; what has changed until now is in them."""
         end = self._history.last
         change = {"id": self._id(end), "change": "resync", "reason": reason}
         return Batch([msgspec.json.encode(change)], end, full=False)
@@ -129,7 +129,7 @@ class Progress:
 
 
 class Parts(NamedTuple):
-    """What senders work with; ``is_ready`` tells whether the nodes can be read in full."""
+    """What senders work with; ``is_ready`` says whether the nodes can be read in full."""
 
     context: RegistryContext
     batches: ChangeBatches

@@ -13,7 +13,7 @@ from registry.nodes.writes import Writes
 from registry.store.protocol import Heard, HeardBefore, Row
 
 OTHER_REGISTRY = "another registry"
-# Nodes that are heard of within this time share one number, and those of one second one Unix time.
+# Nodes that are seen within this time share one number, and those of one second one Unix time.
 # With a number for each of a million nodes, each heartbeat would free one that is in no cache of
 # the processor.
 SAME_MOMENT_SECONDS = 0.001
@@ -58,7 +58,7 @@ class Applied:
             self.withhold(entry)
             return True
         self._withheld.pop(entry.hostname, None)
-        self._moment = self._monotonic()  # the node is not heard of before it was stored
+        self._moment = self._monotonic()  # the node is not seen before it was stored
         known = self._directory.entries.get(entry.hostname)
         if known is not None and known.head == entry.head:
             known.digest = entry.digest or known.digest
@@ -133,7 +133,7 @@ class Applied:
         self._mark_heard(entry, self._second)
 
     def _mark_heard(self, entry: KnownNode, last_update: int) -> None:
-        """Record that a node was heard of now."""
+        """Record that a node was seen now."""
         now = self._monotonic()
         if now - self._moment > SAME_MOMENT_SECONDS:
             self._moment = now
@@ -162,7 +162,7 @@ class Applied:
             if not is_free:
                 self._limits.changes.take(row.hostname)  # however often it changes
             node = self._directory.entries.get(row.hostname)
-            if node is not None:  # what is unwritten was heard of it before
+            if node is not None:  # what is unwritten was seen it before
                 self._writes.discard_touch(node)
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
@@ -179,7 +179,7 @@ class Applied:
             self._writes.touch(entry)
 
     def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
-        """Record which nodes were heard of.
+        """Record which nodes were seen.
 
         Own reports come back, so that each registry shows the last one that the store took. A node
         keeps its own later report while that is not written yet.
@@ -198,7 +198,7 @@ class Applied:
                 self._mark_heard(entry, last_update)
 
     def heard_before(self, heard: Sequence[HeardBefore]) -> None:
-        """Record when nodes were last heard of elsewhere, where that is later than known here."""
+        """Record when nodes were last seen elsewhere, where that is later than known here."""
         now = self._monotonic()
         times: list[tuple[KnownNode, float]] = []
         for one in heard:
@@ -239,7 +239,7 @@ class Applied:
         return [_age(entry, now) for entry in self._directory.sorted.following(after)]
 
     def silent(self, seconds: float) -> Iterator[tuple[KnownNode, float]]:
-        """Yield the nodes that were not heard of for so long, with their ages; nodes may change.
+        """Yield the nodes that were not seen for so long, with their ages; nodes may change.
 
         Only one such iterator may be in use.
         """
@@ -253,7 +253,7 @@ class Applied:
 
     @property
     def unwritten(self) -> int:
-        """How many nodes were heard of, and not handed to the store since."""
+        """How many nodes were seen, and not handed to the store since."""
         return self._writes.touched
 
 

@@ -25,8 +25,8 @@ class ChangeKind(StrEnum):
     ADDED = "added"
     CHANGED = "changed"  # other labels or kv
     MOVED = "moved"  # the same labels and kv, posted from another address
-    STALE = "stale"  # not heard of for a while
-    FRESH = "fresh"  # heard of again, after it was stale
+    STALE = "stale"  # not seen for a while
+    FRESH = "fresh"  # seen again, after it was stale
     DELETED = "deleted"
     EXPIRED = "expired"
 

@@ -50,7 +50,7 @@ def _list_digest(patterns: Iterable[str]) -> str:
 
 
 class Clones:
-    """Refuses hosts that use the hostname of another one that is fresh.
+    """Rejects hosts that use the hostname of another one that is fresh.
 
     Another host has another identity (kv `agent.id`). A machine that was cloned with its state has
     the same one, but an instance of the agent (kv `agent.instance`) of its own. Each instance
@@ -68,7 +68,7 @@ class Clones:
     ) -> None:
         """Raise CloneRejected if the hostname belongs to another host that is not stale.
 
-        A heartbeat without an identity is refused as well, except an operator's: otherwise the
+        A heartbeat without an identity is rejected as well, except an operator's: otherwise the
         identity would be lost, and the next host would be accepted. So is one of an instance that
         another one has replaced.
         """

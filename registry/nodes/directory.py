@@ -44,7 +44,7 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Linked(Protocol):
-    """An item of AgeOrder. It links to the items heard of before and after it.
+    """An item of AgeOrder. It links to the items seen before and after it.
 
     `heard` is the time.
     """
@@ -60,7 +60,7 @@ T = TypeVar("T", bound=Linked)
 class AgeOrder(Generic[T]):
     """Nodes in the order in which they were last seen, as a linked list.
 
-    A node moves to the end at each heartbeat. That touches its neighbours alone, which are heard of
+    A node moves to the end at each heartbeat. That touches its neighbours alone, which are seen
     at about the same time, so that they are in the processor's cache also among a million nodes. A
     dictionary of all nodes would be copied whenever it grows: with a hundred thousand nodes, that
     takes up to 10 ms.
@@ -96,7 +96,7 @@ class AgeOrder(Generic[T]):
         return chosen
 
     def until(self, time: float) -> list[T]:
-        """Return at most MAX_AT_ONCE nodes that were not heard of after a time, oldest first."""
+        """Return at most MAX_AT_ONCE nodes that were not seen after a time, oldest first."""
         found: list[T] = []
         node = self._oldest
         while node is not None and node.heard <= time and len(found) < MAX_AT_ONCE:
@@ -105,9 +105,9 @@ class AgeOrder(Generic[T]):
         return found
 
     def heard_until(self, time: float) -> Iterator[T]:
-        """Yield the nodes that were not heard of after a time, the oldest first.
+        """Yield the nodes that were not seen after a time, the oldest first.
 
-        Nodes may move in between; those that are heard of meanwhile may be left out. Only one such
+        Nodes may move in between; those that are seen meanwhile may be left out. Only one such
         iterator may be in use.
         """
         self._walk = self._oldest
@@ -117,7 +117,7 @@ class AgeOrder(Generic[T]):
         self._walk = None
 
     def add(self, node: T) -> None:
-        """Add a node that was heard of later than all others; it is in no other AgeOrder."""
+        """Add a node that was seen later than all others; it is in no other AgeOrder."""
         newest = self._newest
         if newest is None:
             self._oldest = node
@@ -128,7 +128,7 @@ class AgeOrder(Generic[T]):
         self._count += 1
 
     def move_to_end(self, node: T) -> None:
-        """Move a node that is here, and was heard of later than all others by now, to the end."""
+        """Move a node that is here, and was seen later than all others by now, to the end."""
         older, newer, newest = node.older, node.newer, self._newest
         if newer is None or newest is None:
             return
@@ -265,7 +265,7 @@ class KnownNode(BlockItem):
         return Row(self.hostname, document, self.last_update, self.address)
 
     def has_apps_down(self) -> bool:
-        """Return whether the host's kv tells of apps that do not run, or are unhealthy.
+        """Return whether the host's kv names apps that do not run, or are unhealthy.
 
         Apps that were stopped on purpose are not down; an older agent does not tell of them.
         """
@@ -347,7 +347,7 @@ def entries_from_rows(rows: Iterable[Row], now: float) -> list[KnownNode]:
 
 
 class Directory:
-    """All nodes: sorted by hostname, and in the order in which they were heard of.
+    """All nodes: sorted by hostname, and in the order in which they were seen.
 
     Nodes of each stage are kept apart, in `stages`, so that they are counted without looking at
     them; `fresh` are those that are not marked as stale.
@@ -399,7 +399,7 @@ class Directory:
         return before
 
     def _add(self, entry: KnownNode) -> None:
-        """Add a host that was heard of later than all others, but for the sorted list."""
+        """Add a host that was seen later than all others, but for the sorted list."""
         entry.name_digest = name_digest(entry.hostname)
         self.version += 1
         self.entries[entry.hostname] = entry
@@ -407,7 +407,7 @@ class Directory:
         self._count_apps_down(entry, is_down=entry.has_apps_down())
 
     def heard(self, entry: KnownNode, *, last_update: int, heard: float) -> bool:
-        """Record that a host was heard of now; return whether it was marked as stale.
+        """Record that a host was seen now; return whether it was marked as stale.
 
         `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
@@ -448,7 +448,7 @@ class Directory:
         return revived
 
     def heard_until(self, time: float) -> Iterator[KnownNode]:
-        """Yield the nodes that were not heard of after a monotonic time, while nodes may change.
+        """Yield the nodes that were not seen after a monotonic time, while nodes may change.
 
         Only one such iterator may be in use.
         """

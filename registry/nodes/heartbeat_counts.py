@@ -11,7 +11,7 @@ from registry.nodes.nodes import Nodes
 STEP_SECONDS = 60
 STEPS = 6 * 60
 MAX_HOSTS = 100
-# A host that is refused tries again at its next heartbeat. One that has not for so long is off, or
+# A host that is rejected tries again at its next heartbeat. One that has not for so long is off, or
 # has another name by now.
 MAX_KEPT_SECONDS = 3600.0
 MAX_HOSTNAME = 253
@@ -62,7 +62,7 @@ class HeartbeatSampler:
 
 
 class RejectedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """The last heartbeat of a host that was refused; `at` is Unix time in seconds."""
+    """The last heartbeat of a host that was rejected; `at` is Unix time in seconds."""
 
     hostname: str
     at: int
@@ -71,18 +71,18 @@ class RejectedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class _Refused(NamedTuple):
-    refusal: RejectedHeartbeat
+class _Rejected(NamedTuple):
+    rejection: RejectedHeartbeat
     at: float  # monotonic
 
 
 class RejectedHeartbeats:
-    """The last refusal of each host, of the 100 hosts that were refused last.
+    """The last rejection of each host, of the 100 hosts that were rejected last.
 
-    A host that was heard of again from the same address is no longer shown, once it has not been
-    refused for as long as makes a node stale. Until then it is, since a clone behind the address of
-    the real host is refused again and again. No host is shown that was not refused for an hour, or
-    for that time if it is longer.
+    A host that was seen again from the same address is no longer shown, once it has not been
+    rejected for as long as makes a node stale. Until then it is, since a clone behind the address
+    of the real host is rejected again and again. No host is shown that was not rejected for an
+    hour, or for that time if it is longer.
     """
 
     def __init__(self, context: RegistryContext) -> None:
@@ -90,35 +90,37 @@ class RejectedHeartbeats:
         self._wall, self._monotonic, _ = context.clocks
         self._kept_seconds = kept_seconds = context.settings.freshness.stale_after
         self._max_kept_seconds = max(kept_seconds, MAX_KEPT_SECONDS)
-        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._rejected: OrderedDict[str, _Rejected] = OrderedDict()
 
     def record(self, hostname: str, *, status: int, message: str, address: str) -> None:
-        """Record that a heartbeat was refused now."""
-        refusal = RejectedHeartbeat(
+        """Record that a heartbeat was rejected now."""
+        rejection = RejectedHeartbeat(
             hostname=hostname[:MAX_HOSTNAME],
             at=int(self._wall()),
             status=status,
             message=message[:MAX_MESSAGE],
             address=address,
         )
-        self._refused[refusal.hostname] = _Refused(refusal, self._monotonic())
-        self._refused.move_to_end(refusal.hostname)
-        if len(self._refused) > MAX_HOSTS:
-            self._refused.popitem(last=False)
+        self._rejected[rejection.hostname] = _Rejected(rejection, self._monotonic())
+        self._rejected.move_to_end(rejection.hostname)
+        if len(self._rejected) > MAX_HOSTS:
+            self._rejected.popitem(last=False)
 
     def latest(self) -> list[RejectedHeartbeat]:
-        """Return the refusals that still matter, the newest first."""
-        return [one.refusal for one in reversed(self._refused.values()) if not self._is_over(one)]
+        """Return the rejections that still matter, the newest first."""
+        return [
+            one.rejection for one in reversed(self._rejected.values()) if not self._is_over(one)
+        ]
 
-    def _is_over(self, refused: _Refused) -> bool:
-        seconds = self._monotonic() - refused.at
+    def _is_over(self, rejected: _Rejected) -> bool:
+        seconds = self._monotonic() - rejected.at
         if seconds >= self._max_kept_seconds:
             return True
         if seconds < self._kept_seconds:
             return False
-        entry = self._directory.entries.get(refused.refusal.hostname)
+        entry = self._directory.entries.get(rejected.rejection.hostname)
         return (
             entry is not None
-            and entry.address == refused.refusal.address
-            and entry.heard > refused.at
+            and entry.address == rejected.rejection.address
+            and entry.heard > rejected.at
         )

@@ -27,7 +27,7 @@ from registry.nodes.limits import Limits, Reservation, TargetCost, target_cost_o
 from registry.nodes.writes import Writes
 from registry.store.protocol import Row
 
-# What `rollcall_registry_heartbeats_refused_total` counts, besides failures of the store.
+# What `rollcall_registry_heartbeats_rejected_total` counts, besides failures of the store.
 COUNTED_REJECTIONS = (CloneRejected, ChangesTooFast, CapacityReached)
 
 
@@ -193,7 +193,7 @@ class Heartbeats:
         return node, target_cost_of(node.head)
 
     def _node(self, report: Report, heartbeat: Heartbeat) -> KnownNode:
-        """Return the node that a heartbeat describes, heard of now. Raises HostnameMismatch."""
+        """Return the node that a heartbeat describes, seen now. Raises HostnameMismatch."""
         hostname, named = report.hostname, heartbeat.hostname
         if named is not UNSET and normalise_hostname(named) != hostname:
             raise HostnameMismatch(

@@ -151,7 +151,7 @@ class Capacity:
         return Reservation(growth, before, changed)
 
     def release(self, reservation: Reservation) -> None:
-        """Release what was reserved, since the node was stored or refused."""
+        """Release what was reserved, since the node was stored or rejected."""
         self._reserved -= reservation.size
 
     def renew(

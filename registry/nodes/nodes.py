@@ -199,13 +199,13 @@ class Nodes:
             known = self.writes.pending[hostname]
         else:
             known = self.directory.entries.get(hostname)
-        refusal = _deletion_refusal(hostname, known, agent_id, only_stale=only_stale)
-        if refusal is not None:
-            raise refusal
+        rejection = _deletion_rejection(hostname, known, agent_id, only_stale=only_stale)
+        if rejection is not None:
+            raise rejection
         await self.writes.delete(
             hostname,
             lambda error: self._on_deleted(hostname, source, error),
-            lambda: _deletion_refusal(
+            lambda: _deletion_rejection(
                 hostname, self.directory.entries.get(hostname), agent_id, only_stale=only_stale
             ),
         )
@@ -267,7 +267,7 @@ def _named(some: Sequence[Member], members: Sequence[Member]) -> list[str]:
     ]
 
 
-def _deletion_refusal(
+def _deletion_rejection(
     hostname: str, known: KnownNode | None, agent_id: str | None, *, only_stale: bool
 ) -> Exception | None:
     """Return why a node cannot be deleted; with `agent_id`, another identity must not have it."""

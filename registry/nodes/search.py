@@ -92,7 +92,7 @@ class Filters:
         return choose
 
     def matcher(self) -> Callable[[bytes, int], bool]:
-        """Return a function that tells whether an encoded node has the labels and the kv.
+        """Return a function that says whether an encoded node has the labels and the kv.
 
         Its arguments are an entry's `head` and `labels_start`. It looks for encoded values, and
         decodes nothing. Within a text, a quotation mark is encoded with a backslash before it. So

@@ -8,7 +8,7 @@ from registry.store.protocol import as_shared
 
 
 class WarmUp:
-    """Lasts for `seconds` after a start on a store that is new, was lost or was put back.
+    """Lasts for `seconds` after a start on a store that is new, was lost or was restored.
 
     Until then every host had the time to report. If the registry ends before that, the next start
     begins anew. It ends early if another registry on the same store says that it is over.

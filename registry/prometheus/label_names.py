@@ -1,4 +1,4 @@
-"""Names of Prometheus labels: made valid, and held back where a node must not set them."""
+"""Names of Prometheus labels: made valid, and withheld where a node must not set them."""
 
 import re
 from collections.abc import Collection, Iterable

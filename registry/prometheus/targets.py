@@ -51,7 +51,7 @@ class TargetOptions(NamedTuple):
     """How labels become targets.
 
     With `own_only`, a target's host must be the node's hostname or the address that it posts from.
-    `allow_labels` are names that a node may set although they are held back by default.
+    `allow_labels` are names that a node may set although they are withheld by default.
     """
 
     default_port: int = 9100

@@ -89,7 +89,7 @@ class CompressedResponse(LargeBody):
 class Compression:
     """Compresses large bodies in a thread, one at a time.
 
-    `has_room` tells whether a compressed form may grow; it is asked at each step.
+    `has_room` says whether a compressed form may grow; it is called at each step.
     """
 
     def __init__(self, has_room: Callable[[LargeBody], bool]) -> None:

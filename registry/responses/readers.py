@@ -21,7 +21,7 @@ SMALL_BYTES = 32 * 1024
 LARGE_PIECE_BYTES = 256 * 1024
 WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 1.0
-REFUSAL = "too many clients are reading large answers at present; ask again, or for pages"
+REJECTION = "too many clients are reading large answers at present; ask again, or for pages"
 
 
 class Expected(NamedTuple):
@@ -142,7 +142,7 @@ class Readers:
                 while not await self._is_admitted(expected, owner):
                     await self._wait_for_change([owner])
         except TimeoutError as error:
-            raise TooManyReaders(REFUSAL) from error
+            raise TooManyReaders(REJECTION) from error
 
     async def _is_admitted(self, expected: Expected, owner: str) -> bool:
         """Wait for room in the queue; return False, outside of it, if the key has no share left."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 MAX_BATCH_OPERATIONS = 250
 # What follows from one that wrote a large node may take a millisecond.
 MAX_RESOLVE_SECONDS = 0.002
-# A disk that takes longer for a batch hangs. Those who wait are told, and ask again.
+# A disk that takes longer for a batch hangs. Waiting requests get an error, and ask again.
 MAX_WRITE_SECONDS = 8.0
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]

@@ -11,7 +11,7 @@ import msgspec
 from registry.store.clock import AgeClock
 
 DoneCallback = Callable[[Exception | None], None]
-# Returns why an operation is to be refused, as others have changed the node; else None.
+# Returns why an operation is to be rejected, as others have changed the node; else None.
 Guard = Callable[[], Exception | None]
 # Called with the operations of a batch that was made durable, and the seconds that it took.
 Observe = Callable[[int, float], None]
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     """A node as it is stored.
 
     `document` is the JSON of labels and kv, `last_update` Unix time in seconds. `age` is the
-    seconds since the host was heard of, without those in which no registry ran. `is_moved` is as in
+    seconds since the host was seen, without those in which no registry ran. `is_moved` is as in
     HeardNode.
     """
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class HeardNode(Protocol):
-    """A node that was heard of: when, and from where."""
+    """A node that was seen: when, and from where."""
 
     @property
     def hostname(self) -> str:
@@ -93,13 +93,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     expected: str = ""
 
 
-# An unchanged node was heard of: its hostname, new `last_update` and address. A plain tuple takes a
+# An unchanged node was seen: its hostname, new `last_update` and address. A plain tuple takes a
 # fifth of the time to make, and is of no concern to the garbage collector.
 Heard = tuple[str, int, str]
 
 
 class HeardBefore(NamedTuple):
-    """A node was heard of `age` seconds ago, with this `last_update` and address."""
+    """A node was seen `age` seconds ago, with this `last_update` and address."""
 
     hostname: str
     last_update: int
@@ -121,15 +121,15 @@ class SharedNodes(Protocol):
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted.
 
-        With `expired` that registry had not heard of it for too long. If this one has, the node is
+        With `expired` that registry had not seen it for too long. If this one has, the node is
         kept, and is to be touched soon.
         """
 
     def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
-        """Record which nodes were heard of, here (`own`) or by another registry."""
+        """Record which nodes were seen, here (`own`) or by another registry."""
 
     def heard_before(self, heard: Sequence[HeardBefore]) -> None:
-        """Record when nodes were last heard of, as another registry knows. Each is named once."""
+        """Record when nodes were last seen, as another registry knows. Each is named once."""
 
     def row(self, hostname: str) -> Row | None:
         """Return a node as it is in memory, with its age; None if it is unknown."""
@@ -138,9 +138,9 @@ class SharedNodes(Protocol):
         """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
 
     def silent(self, seconds: float) -> Iterator[tuple[HeardNode, float]]:
-        """Yield the nodes that were not heard of for so long, with their ages.
+        """Yield the nodes that were not seen for so long, with their ages.
 
-        Nodes may change in between; those that are heard of meanwhile may be left out. Only one
+        Nodes may change in between; those that are seen meanwhile may be left out. Only one
         such iterator may be in use.
         """
 
@@ -150,9 +150,9 @@ class SharedNodes(Protocol):
 
     @property
     def unwritten(self) -> int:
-        """How many nodes were heard of that `touch` was not called for since.
+        """How many nodes were seen that `touch` was not called for since.
 
-        It is called for those first that were heard of first.
+        It is called for those first that were seen first.
         """
 
 
@@ -195,13 +195,13 @@ class NodeStore(Protocol):
         """
 
     def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
-        """Keep a node that is heard of now, so that its `age` is 0.
+        """Keep a node that is seen now, so that its `age` is 0.
 
         It replaces what was known of the host.
         """
 
     def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
-        """Keep that these nodes were heard of now; those that the store lacks are ignored.
+        """Keep that these nodes were seen now; those that the store lacks are ignored.
 
         Without any, keep that time has passed: the ages of all nodes go on from now.
         """
@@ -247,12 +247,12 @@ class SharedStore(NodeStore, Protocol):
     """A NodeStore that several registries may use at the same time.
 
     If another registry has changed the host since an operation was begun, its `guard` is asked
-    again, after SharedNodes was told of that change. The future then also raises what the guard
+    again, after SharedNodes got that change. The future then also raises what the guard
     returned, or an error if other registries change the host again and again.
     """
 
     def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
-        """Keep a node, unless the guard refuses that."""
+        """Keep a node, unless the guard rejects that."""
 
     def delete(
         self,
@@ -262,7 +262,7 @@ class SharedStore(NodeStore, Protocol):
         *,
         expired: bool = False,
     ) -> asyncio.Future[None]:
-        """Forget a host, unless the guard refuses that.
+        """Forget a host, unless the guard rejects that.
 
         One that has `expired` is kept if another registry has changed it meanwhile.
         """

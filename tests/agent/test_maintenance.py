@@ -132,7 +132,7 @@ def test_all_is_not_well_if_one_did_not_or_nobody_speaks(bad: StatusView) -> Non
     assert not is_registered(bad, now=NOW, fresh_seconds=75)
 
 
-def test_foreign_containers_and_volumes_are_told_with_the_way_out() -> None:
+def test_foreign_containers_and_volumes_are_reported_with_the_way_out() -> None:
     objects = (
         ForeignObject(kind="container", name="web", app="web", agent="other-id"),
         ForeignObject(kind="volume", name="rollcall-old", app="old", agent=None),

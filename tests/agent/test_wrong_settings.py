@@ -1,4 +1,4 @@
-"""What is wrong in the settings is told with its place: all of it at once, by every command."""
+"""What is wrong in the settings is reported with its place: all of it at once, by every command."""
 
 import re
 from pathlib import Path
@@ -103,7 +103,7 @@ def line(**settings: Any) -> dict[str, Any]:
         ({"apps": {"ssh_user": "a:b"}}, "apps.ssh_user: `a:b` is no user's name"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_path_and_remedy(
+def test_what_is_wrong_is_reported_with_file_path_and_remedy(
     tmp_path: Path, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -300,7 +300,7 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
     ]
 
 
-def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
+def test_all_mistakes_of_registries_without_a_key_file_are_reported_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registries = [
@@ -311,7 +311,7 @@ def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
 
     assert main(["--config", str(written(tmp_path, registries=registries)), "--check"]) == 2
 
-    told = [line.partition(": registries")[2] for line in capsys.readouterr().err.splitlines()]
+    reported = [line.partition(": registries")[2] for line in capsys.readouterr().err.splitlines()]
     begin = [
         "[0]: Object missing required field `key_file`",
         "[0]: `certificate` and `certificate_key` go together",
@@ -325,8 +325,8 @@ def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
         f"[2]: {tmp_path}/a.crt: No such file or directory",
         "[2].url: `https://c:443` is set twice",
     ]
-    assert len(told) == len(begin)
-    for line, beginning in zip(sorted(told), sorted(begin), strict=True):
+    assert len(reported) == len(begin)
+    for line, beginning in zip(sorted(reported), sorted(begin), strict=True):
         assert line.startswith(beginning)
 
 

@@ -87,7 +87,7 @@ def main() -> int:
         cables = [stack.enter_context(ServerCables(servers, free_port)) for _ in range(REGISTRIES)]
         registries = [daemons.registry(store=one.url(), nats=servers.settings()) for one in cables]
         ways = [
-            stack.enter_context(Cable(free_port(), one.port, refusal=BAD_GATEWAY))
+            stack.enter_context(Cable(free_port(), one.port, rejection=BAD_GATEWAY))
             for one in registries
         ]
         urls = [f"http://127.0.0.1:{way.port}" for way in ways]

@@ -244,7 +244,7 @@ async def test_the_script_of_each_shell_is_printed_and_evaluates_nothing(
     ("command", "offered"),
     [
         # Whoever waits for an end of this shell's input, or for its terminal, would wait too long.
-        ("sh -c 'cat; echo told >&2; echo {key}'", ["web-1"]),
+        ("sh -c 'cat; echo note >&2; echo {key}'", ["web-1"]),
         ("sh -c '(: </dev/tty) 2>/dev/null || echo {key}'", ["web-1"]),
         ("sh -c 'exit 1'", []),
         ("sh -c 'echo $$ > pid; sleep 5; echo {key}'", []),

@@ -304,5 +304,5 @@ def test_no_guess_changes_anything(tmp_path: Path) -> None:
                 ), (typo, step)
 
 
-def steps(told: str) -> list[str]:
-    return [line.removeprefix("  next: ") for line in told.splitlines() if "  next: " in line]
+def steps(reported: str) -> list[str]:
+    return [line.removeprefix("  next: ") for line in reported.splitlines() if "  next: " in line]

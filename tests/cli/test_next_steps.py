@@ -21,7 +21,7 @@ NAMED = re.compile(r"(?<![\w/])rollcall ([a-z-]+ \S+)")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("rollcall nodes", "rollcall --context lab nodes"),
         ("or `rollcall app stop a/b`", "or `rollcall --context lab app stop a/b`"),
@@ -38,8 +38,8 @@ NAMED = re.compile(r"(?<![\w/])rollcall ([a-z-]+ \S+)")
         ("systemctl status rollcall-agent", "systemctl status rollcall-agent"),
     ],
 )
-def test_commands_get_the_context_once(text: str, told: str) -> None:
-    assert of_context(text, "lab") == told
+def test_commands_get_the_context_once(text: str, reported: str) -> None:
+    assert of_context(text, "lab") == reported
     assert of_context(text, None) == text
 
 
@@ -124,7 +124,7 @@ async def test_context_set_changes_the_context_that_is_given(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "told"),
+    ("arguments", "options", "reported"),
     [
         (("web-1",), "", "rollcall x web-1"),
         (("shop", "web-1"), "--give-up", "rollcall x shop web-1 --give-up"),
@@ -134,9 +134,9 @@ async def test_context_set_changes_the_context_that_is_given(
     ],
 )
 def test_what_begins_like_an_option_is_after_two_dashes(
-    arguments: tuple[str, ...], options: str, told: str
+    arguments: tuple[str, ...], options: str, reported: str
 ) -> None:
-    assert typed("rollcall x", *arguments, options=options) == told
+    assert typed("rollcall x", *arguments, options=options) == reported
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.cli.examples import commands
 
 
 @pytest.mark.parametrize(
-    ("typed", "told", "meant"),
+    ("typed", "reported", "meant"),
     [
         ("node a b", "got unexpected extra argument (b)", "rollcall node --help"),
         ("app show", "missing argument 'HOST/NAME'", "rollcall app show --help"),
@@ -58,13 +58,13 @@ from tests.support.cli.examples import commands
     ],
 )
 def test_wrong_usage_has_the_form_of_all_errors(
-    tmp_path: Path, typed: str, told: str, meant: str
+    tmp_path: Path, typed: str, reported: str, meant: str
 ) -> None:
     ran = Rollcall(tmp_path).run(*typed.split())
 
     assert (ran.status, ran.out) == (2, "")
     said, step = ran.err.splitlines()
-    assert said.startswith(f"rollcall: {told}")
+    assert said.startswith(f"rollcall: {reported}")
     assert step == f"  next: {meant}"
 
 

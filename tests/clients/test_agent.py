@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from clients.agent import AgentClient
-from clients.errors import AgentRefused, AgentUnreachable
+from clients.errors import AgentRejected, AgentUnreachable
 from clients.tls import ClientTls
 from tests.support.certificates import Authority
 from tests.support.cli.fake_agent import APP_RECORD
@@ -34,7 +34,7 @@ def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
     )
 
 
-async def test_an_agent_that_wants_a_client_certificate_is_told_without_names_of_settings(
+async def test_an_agent_that_wants_a_client_certificate_is_reported_without_names_of_settings(
     tmp_path: Path, http_server: HttpServer
 ) -> None:
     async def answer(_: web.Request) -> web.Response:
@@ -109,7 +109,7 @@ async def test_the_health_of_an_agent_is_asked_without_the_key(http_server: Http
         return web.json_response({"message": "the engine is away"}, status=503)
 
     async with client(await http_server(handler, daemon="agent")) as agent:
-        with pytest.raises(AgentRefused, match="the engine is away") as raised:
+        with pytest.raises(AgentRejected, match="the engine is away") as raised:
             await agent.health()
 
     assert raised.value.status == 503
@@ -128,7 +128,7 @@ async def test_a_redirect_is_not_followed(http_server: HttpServer) -> None:
         return web.Response(status=307, headers={"Location": target})
 
     async with client(await http_server(redirect, daemon="agent")) as agent:
-        with pytest.raises(AgentRefused) as raised:
+        with pytest.raises(AgentRejected) as raised:
             await agent.apps()
 
     assert (raised.value.status, elsewhere) == (307, [])
@@ -177,8 +177,8 @@ async def test_an_agent_whose_engine_hangs_answers_itself(
         with pytest.raises(AgentUnreachable) as raised:
             await agent.apps()
 
-    told = "" if why is None else f", but the agent answers: {why}"
-    assert str(raised.value) == f"no answer within 0.5 s{told}"
+    reported = "" if why is None else f", but the agent answers: {why}"
+    assert str(raised.value) == f"no answer within 0.5 s{reported}"
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ async def test_a_change_may_take_longer_than_a_read(http_server: HttpServer) -> 
         assert await change == APP_RECORD
 
 
-async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error(
+async def test_a_tar_goes_out_in_pieces_and_one_that_is_interrupted_is_an_error(
     http_server: HttpServer,
 ) -> None:
     async def break_off(request: web.Request) -> web.StreamResponse:
@@ -218,7 +218,7 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error(
                 received.extend(piece)
 
     async with client(await http_server(break_off, daemon="agent")) as agent:
-        with pytest.raises(AgentUnreachable, match="broke off"):
+        with pytest.raises(AgentUnreachable, match="interrupted"):
             await receive(agent)
 
     assert b"half of it".startswith(received)
@@ -282,7 +282,7 @@ async def test_an_error_of_whoever_reads_a_stream_is_their_own(http_server: Http
                     raise error
 
 
-async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanished(
+async def test_a_connection_is_interrupted_a_minute_after_the_other_host_has_vanished(
     http_server: HttpServer,
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()

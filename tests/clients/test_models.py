@@ -100,7 +100,7 @@ values = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=share_of(300))
 @given(body=values.map(msgspec.json.encode) | st.binary(max_size=50))
-def test_whatever_is_answered_is_taken_or_refused(body: bytes) -> None:
+def test_whatever_is_answered_is_taken_or_rejected(body: bytes) -> None:
     for shape in SHAPES:
         try:
             answer = decoded(body, shape)

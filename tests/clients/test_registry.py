@@ -75,7 +75,7 @@ async def test_a_replaced_key_is_used_by_the_next_request(http_server: HttpServe
         (204, NotARegistry),
     ],
 )
-async def test_each_refusal_is_told_apart(
+async def test_each_rejection_is_distinguished(
     status: int, kind: type[RegistryError], http_server: HttpServer
 ) -> None:
     async def handler(_request: web.Request) -> web.Response:
@@ -107,7 +107,7 @@ async def test_an_answer_of_another_server_says_nothing_about_the_request(
     assert len(str(failure)) < 300
 
 
-async def test_the_registrys_own_words_are_told_without_what_harms_a_terminal(
+async def test_the_registrys_own_words_are_reported_without_what_harms_a_terminal(
     http_server: HttpServer,
 ) -> None:
     async def handler(_request: web.Request) -> web.Response:
@@ -149,7 +149,7 @@ async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere(http_server: 
         ("9" * 40, 999999999.0),
     ],
 )
-async def test_retry_after_is_told(
+async def test_retry_after_is_reported(
     header: str, seconds: float | None, http_server: HttpServer
 ) -> None:
     async def handler(_request: web.Request) -> web.Response:
@@ -175,7 +175,9 @@ async def test_a_date_to_retry_after_is_taken_by_the_registrys_own_clock(
     assert failure.retry_after_seconds == 12
 
 
-async def test_a_key_that_cannot_be_read_is_told_as_our_own_fault(http_server: HttpServer) -> None:
+async def test_a_key_that_cannot_be_read_is_reported_as_our_own_fault(
+    http_server: HttpServer,
+) -> None:
     def unreadable() -> str:
         raise BadFile("node.key cannot be read: Permission denied")
 

@@ -66,7 +66,7 @@ def test_a_certificate_replaces_one_that_is_not_valid_either(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_key_behind_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+def test_a_key_behind_a_passphrase_is_rejected_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("web-1")
     key = serialization.load_pem_private_key(pair.key.read_bytes(), None)

@@ -6,7 +6,7 @@ import pytest
 
 from clients.errors import (
     BadCertificate,
-    CertificateRefused,
+    CertificateRejected,
     Expired,
     NotYetValid,
     RegistryError,
@@ -70,7 +70,7 @@ async def test_a_certificate_of_an_unknown_ca_is_bad(
         (("web-9",), dt.timedelta(0), WrongName, "127.0.0.1"),
     ],
 )
-async def test_an_expired_and_a_wrong_name_are_told_apart(
+async def test_an_expired_and_a_wrong_name_are_distinguished(
     tmp_path: Path,
     names: tuple[str, ...],
     age: dt.timedelta,
@@ -90,7 +90,7 @@ async def test_an_expired_and_a_wrong_name_are_told_apart(
     assert words in str(failure)
 
 
-async def test_a_self_signed_certificate_is_told_as_such(
+async def test_a_self_signed_certificate_is_reported_as_such(
     tmp_path: Path, http_server: HttpServer
 ) -> None:
     tls = server_context(self_signed(tmp_path, "127.0.0.1"))
@@ -103,7 +103,7 @@ async def test_a_self_signed_certificate_is_told_as_such(
 
 
 @pytest.mark.slow
-async def test_a_server_without_tls_behind_https_is_told_so(http_server: HttpServer) -> None:
+async def test_a_server_without_tls_behind_https_is_reported_so(http_server: HttpServer) -> None:
     url = await http_server(accept_heartbeat)
     failure = await failure_of(url.replace("http:", "https:"))
 
@@ -139,7 +139,7 @@ async def test_a_client_certificate_is_shown_where_it_is_asked_for(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_missing", [True, False])
-async def test_a_client_certificate_that_is_missing_or_of_another_ca_is_told_so(
+async def test_a_client_certificate_that_is_missing_or_of_another_ca_is_reported_so(
     tmp_path: Path, http_server: HttpServer, *, is_missing: bool
 ) -> None:
     authority = Authority(tmp_path)
@@ -149,13 +149,13 @@ async def test_a_client_certificate_that_is_missing_or_of_another_ca_is_told_so(
     client_tls = ClientTls(ca=authority.ca, certificate=ours[0], key=ours[1])
 
     url = await http_server(accept_heartbeat, tls=tls)
-    assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
+    assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRejected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("alert", "kind"),
-    [(70, BadCertificate), (80, BadCertificate), (48, CertificateRefused)],
+    [(70, BadCertificate), (80, BadCertificate), (48, CertificateRejected)],
 )
 async def test_only_what_a_server_says_of_certificates_is_about_ours(
     alert: int, kind: type[RegistryError]

@@ -138,14 +138,14 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "is not YAML"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_its_path_and_what_is_right(
+def test_a_wrong_setting_is_rejected_with_its_path_and_what_is_right(
     tmp_path: Path, text: str | bytes, problem: str
 ) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         load(path, RegistrySettings)
-    assert str(refusal.value).startswith(f"{path}: ")
-    assert problem in str(refusal.value)
+    assert str(rejection.value).startswith(f"{path}: ")
+    assert problem in str(rejection.value)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_a_wrong_setting_is_refused_with_its_path_and_what_is_right(
         ),
     ],
 )
-def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
+def test_a_wrong_agent_setting_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as rejection:
         load(write(tmp_path, text), AgentSettings)
-    assert problem in str(refusal.value)
+    assert problem in str(rejection.value)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: st
         "node_secret: [SECRETSECRET-0123456789]",
     ],
 )
-def test_a_refusal_never_shows_a_secret(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
+def test_a_rejection_never_shows_a_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as rejection:
         load(write(tmp_path, text), RegistrySettings)
-    assert "SECRET" not in str(refusal.value)
+    assert "SECRET" not in str(rejection.value)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_path(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once_each_with_its_path(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
@@ -209,11 +209,11 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_path(tmp_path: Pa
         """,
     )
 
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         load(path, RegistrySettings)
 
-    told = [mistake.removeprefix(f"{path}: ") for mistake in refusal.value.mistakes]
-    assert sorted(mistake.split(": ")[0] for mistake in told) == sorted(
+    reported = [mistake.removeprefix(f"{path}: ") for mistake in rejection.value.mistakes]
+    assert sorted(mistake.split(": ")[0] for mistake in reported) == sorted(
         [
             "lisen",
             "`listen`",
@@ -245,11 +245,11 @@ def test_nodes_of_a_key_that_they_cannot_bound_are_a_mistake(tmp_path: Path, all
     text = f"keys: [{{name: a, value: b, allow: [{allow}], nodes: ['web-*']}}]"
 
     with pytest.raises(ConfigError, match="`nodes` needs an `allow` with register and without") as (
-        refusal
+        rejection
     ):
         load(write(tmp_path, text), RegistrySettings)
 
-    assert ": keys[0]: " in str(refusal.value)
+    assert ": keys[0]: " in str(rejection.value)
 
 
 def test_a_key_that_may_read_and_register_has_nodes(tmp_path: Path) -> None:
@@ -258,26 +258,28 @@ def test_a_key_that_may_read_and_register_has_nodes(tmp_path: Path) -> None:
     assert load(write(tmp_path, text), RegistrySettings).keys[0].nodes == ("web-*",)
 
 
-def test_a_rule_for_several_fields_is_told_beside_a_mistake_in_another_field(
+def test_a_rule_for_several_fields_is_reported_beside_a_mistake_in_another_field(
     tmp_path: Path,
 ) -> None:
     text = "nodes: {stale_after_seconds: 90, expire_after_seconds: 5, max_mib: -1}"
 
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         load(write(tmp_path, text), RegistrySettings)
 
-    assert len(refusal.value.mistakes) == 2
-    assert "at least `stale_after_seconds`" in str(refusal.value)
+    assert len(rejection.value.mistakes) == 2
+    assert "at least `stale_after_seconds`" in str(rejection.value)
 
 
 @pytest.mark.parametrize(
     "text", ["registries: [{url: a:7655}]", "registries: [{url: a:7655, key_file: 1}]"]
 )
-def test_a_rule_is_told_beside_a_field_that_is_missing_or_wrong(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
+def test_a_rule_is_reported_beside_a_field_that_is_missing_or_wrong(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(ConfigError) as rejection:
         load(write(tmp_path, text), AgentSettings)
 
-    key_file, url = refusal.value.mistakes
+    key_file, url = rejection.value.mistakes
     assert "key_file" in key_file
     assert url.endswith(
         "registries[0]: `url` is `a:7655`; write http://HOST:PORT or https://HOST:PORT"
@@ -305,16 +307,16 @@ yaml_text = st.recursive(
 
 @pytest.mark.slow
 @given(text=yaml_text | st.text(max_size=60))
-def test_whatever_the_file_holds_it_is_settings_or_a_clear_refusal(
+def test_whatever_the_file_holds_it_is_settings_or_a_clear_rejection(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("any"), text.encode("utf-8", "surrogatepass"))
     try:
         outcome: RegistrySettings | str = load(path, RegistrySettings)
-    except ConfigError as refusal:
-        outcome = str(refusal)
-    refused = isinstance(outcome, str) and outcome.startswith(f"{path}: ") and "\n" not in outcome
-    assert refused or isinstance(outcome, RegistrySettings)
+    except ConfigError as rejection:
+        outcome = str(rejection)
+    rejected = isinstance(outcome, str) and outcome.startswith(f"{path}: ") and "\n" not in outcome
+    assert rejected or isinstance(outcome, RegistrySettings)
 
 
 TEXT = """\

@@ -56,7 +56,7 @@ def test_odd_characters_do_not_break_a_line() -> None:
 
 
 @pytest.mark.parametrize("style", ["console", "json"])
-def test_a_traceback_tells_no_variables(style: str) -> None:
+def test_a_traceback_shows_no_variables(style: str) -> None:
     stream = file()
     log = configure_logging(level="info", style=style, stream=stream)
 
@@ -67,9 +67,9 @@ def test_a_traceback_tells_no_variables(style: str) -> None:
         fail("TOP" + "SECRET")
     except RuntimeError as error:
         log.error("defect", exc_info=error)
-    told = "\n".join(lines(stream))
-    assert "RuntimeError: a defect" in told
-    assert "TOPSECRET" not in told
+    reported = "\n".join(lines(stream))
+    assert "RuntimeError: a defect" in reported
+    assert "TOPSECRET" not in reported
 
 
 def test_debug_lines_need_the_debug_level() -> None:

@@ -48,50 +48,50 @@ def test_a_credential_of_systemd_comes_first(tmp_path: Path) -> None:
         ("0123456789abcdef\u00e9".encode(), "more than ASCII"),
     ],
 )
-def test_an_unusable_key_is_refused_without_showing_it(
+def test_an_unusable_key_is_rejected_without_showing_it(
     secrets: SecretReader, tmp_path: Path, content: bytes, problem: str
 ) -> None:
     (tmp_path / "ops.key").write_bytes(content)
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         secrets.keys([key("ops", file="ops.key")])
-    assert problem in str(refusal.value)
-    assert "keys[0].file" in str(refusal.value)
-    assert not content or content.decode() not in str(refusal.value)
+    assert problem in str(rejection.value)
+    assert "keys[0].file" in str(rejection.value)
+    assert not content or content.decode() not in str(rejection.value)
 
 
 def test_a_missing_file_is_named(secrets: SecretReader, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         secrets.keys([key("ops", file="gone.key")])
-    assert f"keys[0].file: {tmp_path}/gone.key cannot be read: No such file" in str(refusal.value)
+    assert f"keys[0].file: {tmp_path}/gone.key cannot be read: No such file" in str(rejection.value)
 
 
-def test_no_key_at_all_is_refused_with_how_to_make_one(secrets: SecretReader) -> None:
+def test_no_key_at_all_is_rejected_with_how_to_make_one(secrets: SecretReader) -> None:
     with pytest.raises(ConfigError, match="make one with: openssl rand -hex 32"):
         secrets.keys([])
 
 
-def test_the_same_key_for_two_owners_is_refused(secrets: SecretReader) -> None:
+def test_the_same_key_for_two_owners_is_rejected(secrets: SecretReader) -> None:
     with pytest.raises(ConfigError, match=r"keys\[1\]: is the same as an earlier key"):
         secrets.keys([key("a", value=GOOD), key("b", value=GOOD)])
 
 
-def test_keys_that_are_the_same_are_told_with_those_that_are_not_usable(
+def test_keys_that_are_the_same_are_reported_with_those_that_are_not_usable(
     secrets: SecretReader, tmp_path: Path
 ) -> None:
     short = key("c", value="short")
     owners = [key("a", value=GOOD), short, key("b", value=GOOD), key("d", file="gone"), short]
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         secrets.keys(owners)
-    told = [
-        mistake.removeprefix(f"{tmp_path}/registry.yml: ") for mistake in refusal.value.mistakes
+    reported = [
+        mistake.removeprefix(f"{tmp_path}/registry.yml: ") for mistake in rejection.value.mistakes
     ]
-    assert [mistake.partition(": ")[0] for mistake in told] == [
+    assert [mistake.partition(": ")[0] for mistake in reported] == [
         "keys[1].value",
         "keys[3].file",
         "keys[4].value",
         "keys[2]",
     ]
-    assert told[-1] == "keys[2]: is the same as an earlier key"
+    assert reported[-1] == "keys[2]: is the same as an earlier key"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_files_of_two_pythons_come_together(tmp_path: Path) -> None:
     assert files == {"one.py", "m.cpython-311.so", "m.cpython-312.so"}
 
 
-def test_files_that_differ_between_pythons_are_refused(tmp_path: Path) -> None:
+def test_files_that_differ_between_pythons_are_rejected(tmp_path: Path) -> None:
     _write(tmp_path / "a", {"x/one.py": "1"})
     _write(tmp_path / "b", {"x/one.py": "2"})
     merge(tmp_path / "a", tmp_path / "all")
@@ -101,7 +101,9 @@ def test_files_that_differ_between_pythons_are_refused(tmp_path: Path) -> None:
         merge(tmp_path / "b", tmp_path / "all")
 
 
-def test_a_machine_that_cannot_strip_libraries_is_told_which_package_does(tmp_path: Path) -> None:
+def test_a_machine_that_cannot_strip_libraries_is_reported_which_package_does(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(BuildError, match=r"pdp_11-linux-gnu-strip is missing .*binutils-pdp-11-"):
         remove_debug_information(tmp_path, Architecture("pdp11", "pdp_11"))
 

@@ -210,15 +210,15 @@ def test_a_daemon_is_not_root_and_its_image_is_as_small_as_the_page_says(
     container = containers.inspect(daemon)
     (image,) = docker_client.images(containers.name(daemon))
     (base,) = docker_client.images(containers.variables["BASE"])
-    told = re.search(r"An image has (\d+) MiB over its base", Page("docs/containers.md").text)
+    reported = re.search(r"An image has (\d+) MiB over its base", Page("docs/containers.md").text)
     mebibytes = (image["Size"] - base["Size"]) / (1024 * 1024)
 
     made = docker_client.exec_create(container["Id"], ["cat", "/proc/1/status"])
     status = docker_client.exec_start(made["Id"]).decode()
     assert re.search(r"^Uid:(\t65532){4}$", status, re.MULTILINE), status
     assert re.search(r"^Gid:(\t65532){4}$", status, re.MULTILINE), status
-    assert told is not None
-    assert mebibytes == pytest.approx(int(told[1]), abs=2)
+    assert reported is not None
+    assert mebibytes == pytest.approx(int(reported[1]), abs=2)
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)

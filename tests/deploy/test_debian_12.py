@@ -215,7 +215,7 @@ def test_another_python_restarts_no_daemon_that_could_not_start_again(host: Pack
     host.run(f"mv /kept.yml {SETTINGS}/agent.yml")
 
 
-def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
+def test_a_downgrade_is_rejected_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
     before = host.pids(), host.settings(), host.installed()
 
     status, said = host.try_to_install(packages.present)

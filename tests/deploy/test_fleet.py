@@ -49,10 +49,10 @@ UNIT = "rollcall-agent"
 INSTALLED = "/etc/rollcall /opt/rollcall /var/cache/rollcall.deb /var/lib/rollcall-*"
 STALE_SECONDS = 20
 SOON_SECONDS = 90.0
-CLONES_REFUSED = 'rollcall_registry_heartbeats_refused_total{reason="clone"} > 0'
-# The next release refuses heartbeats that come more often than every five seconds.
+CLONES_REJECTED = 'rollcall_registry_heartbeats_rejected_total{reason="clone"} > 0'
+# The next release rejects heartbeats that come more often than every five seconds.
 ACCEPTED = {name: {"heartbeat_seconds": 5} for name in AGENTS}
-ONE_REFUSED = {**ACCEPTED, UPGRADED: {"heartbeat_seconds": 1}}
+ONE_REJECTED = {**ACCEPTED, UPGRADED: {"heartbeat_seconds": 1}}
 SECRET, NEW_SECRET = (
     {"file": f"/etc/rollcall/{name}"} for name in ("node-secret", "node-secret-2")
 )
@@ -83,10 +83,10 @@ def fleet(
         share_engine_socket(socket, [hosts[name] for name in AGENTS])
         access = stack.enter_context(ssh_access(hosts, machines.addresses))
         ansible = Ansible(folder, access, REGISTRY_SETTINGS)
-        checked = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "--check")
+        checked = ansible.play(packages.present, ONE_REJECTED, *ALL_AT_ONCE, "--check")
         left = [host.try_to(f"ls -d {INSTALLED} 2>/dev/null")[1] for host in hosts.values()]
         left += [each.name for each in ansible.work.glob("*")]
-        first = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+        first = ansible.play(packages.present, ONE_REJECTED, *ALL_AT_ONCE, "-v", "--diff")
         assert first.status == 0, first.output
         prometheus = running_prometheus(
             fleet_settings(ansible.work, rules_without_wait(HOST_STALE, folder)),
@@ -106,10 +106,10 @@ def fleet(
         )
 
 
-def refusal(host: SystemdHost) -> str:
-    """Return what a host's status says of a refused clone, "" if it says nothing of one."""
+def rejection(host: SystemdHost) -> str:
+    """Return what a host's status says of a rejected clone, "" if it says nothing of one."""
     said = host.try_to("rollcall-agent status")[1]
-    return said if "clone_refused" in said else ""
+    return said if "clone_rejected" in said else ""
 
 
 def holder(fleet: Fleet, name: str) -> str:
@@ -145,7 +145,7 @@ def test_a_check_of_bare_hosts_passes_and_changes_nothing(fleet: Fleet) -> None:
 def test_a_check_of_a_fleet_that_is_installed_passes_and_finds_no_change(
     fleet: Fleet, packages: Packages
 ) -> None:
-    check = fleet.ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "--check")
+    check = fleet.ansible.play(packages.present, ONE_REJECTED, *ALL_AT_ONCE, "--check")
 
     assert check.status == 0, check.output
     assert check.changed() == dict.fromkeys((REGISTRY, *AGENTS), 0)
@@ -170,7 +170,7 @@ def test_a_second_run_of_the_playbook_changes_nothing_but_what_was_cut_off_and_s
     fleet.hosts[PURGED].run("dpkg --force-confold --unpack /var/cache/rollcall.deb")
     assert fleet.package_status(PURGED) == "unpacked"
 
-    second = fleet.ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+    second = fleet.ansible.play(packages.present, ONE_REJECTED, *ALL_AT_ONCE, "-v", "--diff")
 
     assert second.status == 0, second.output
     cut_off = (STOPPED, PURGED)
@@ -201,11 +201,11 @@ def test_a_host_that_cannot_be_upgraded_keeps_those_of_the_next_turn_from_it(
 ) -> None:
     certificate, begin = fleet.operator.certificate(REGISTRY), int(time.time())
 
-    play = fleet.ansible.play(packages.following, ONE_REFUSED, *TWO_AT_ONCE, variables=RENEW)
+    play = fleet.ansible.play(packages.following, ONE_REJECTED, *TWO_AT_ONCE, variables=RENEW)
 
     assert play.status != 0
     assert (play.failed(), play.batches()) == ({UPGRADED}, 1)
-    assert f"agent.yml is refused by version {NEXT_DEBIAN_VERSION}" in play.output
+    assert f"agent.yml is rejected by version {NEXT_DEBIAN_VERSION}" in play.output
     assert fleet.hosts[REGISTRY].run("rollcall-registry --version").split()[1] == NEXT_VERSION
     until(lambda: fleet.heard_since(begin), "new heartbeats", within=SOON_SECONDS)
     assert fleet.versions() == {UPGRADED: VERSION, STOPPED: NEXT_VERSION, PURGED: VERSION}
@@ -256,7 +256,7 @@ def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
     assert [len(each["values"]) for each in series] == [seconds + 1] * len(AGENTS)
 
 
-def test_a_key_of_a_secret_that_is_no_longer_named_is_refused_and_the_registry_gets_an_agent(
+def test_a_key_of_a_secret_that_is_no_longer_named_is_rejected_and_the_registry_gets_an_agent(
     fleet: Fleet, packages: Packages
 ) -> None:
     old_key, begin = fleet.shown(PURGED)[0], int(time.time())
@@ -306,16 +306,16 @@ def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet:
     assert fleet.prometheus.hostnames() == set(AGENTS)
 
 
-def test_a_clone_with_the_state_of_a_host_is_told_and_counted(
+def test_a_clone_with_the_state_of_a_host_is_reported_and_counted(
     fleet: Fleet,
 ) -> None:
     original, before = fleet.hosts[PURGED], holder(fleet, PURGED)
     assert before == instance(original)
 
     with fleet.machines.clone(PURGED, original) as clone:
-        said = until(lambda: refusal(original), "a refusal", within=SOON_SECONDS)
+        said = until(lambda: rejection(original), "a rejection", within=SOON_SECONDS)
         held, copied = holder(fleet, PURGED), instance(clone)
-        until(lambda: fleet.prometheus.query(CLONES_REFUSED), "a count", within=SOON_SECONDS)
+        until(lambda: fleet.prometheus.query(CLONES_REJECTED), "a count", within=SOON_SECONDS)
         addresses = original.address(), clone.address()
     assert "One machine is a copy of the other" in said
     assert [address for address in addresses if address not in said] == []

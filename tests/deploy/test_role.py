@@ -166,7 +166,7 @@ def test_a_later_build_of_one_version_is_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path) -> None:
+def test_why_keys_cannot_be_placed_is_reported_without_what_they_hold(tmp_path: Path) -> None:
     for name in ("ca.crt", "tls.crt", "tls.key", "ops"):
         (tmp_path / name).write_text(SECRET)
     (tmp_path / "no-folder").touch()

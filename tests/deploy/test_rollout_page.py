@@ -87,6 +87,6 @@ def test_the_page_leads_from_a_package_to_hosts_that_are_scraped_and_alert(
 
     for name in (FIRST, SECOND):
         journal = machines[name].run("journalctl --unit rollcall-agent")
-        assert "certificate_refused" not in journal, journal
+        assert "certificate_rejected" not in journal, journal
         assert "wrong_key" not in journal, journal
     assert machines[FIRST].state("rollcall-agent") == "inactive"

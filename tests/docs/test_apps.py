@@ -112,11 +112,11 @@ TESTS = {
     ),
     "an image that was built here is gone from the host": (
         "agent/apps/operations/test_rollback.py",
-        "test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on",
+        "test_a_local_image_that_is_gone_is_rejected_and_the_app_runs_on",
     ),
     "the disk is too full": (
         "agent/apps/images/test_images_on_a_full_disk.py",
-        "test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_refused",
+        "test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_rejected",
     ),
     "the agent is killed while an updated app settles": (
         "e2e/agent/kills/test_updates.py",
@@ -155,8 +155,8 @@ TESTS = {
         "test_a_stopped_app_gets_the_password_when_it_starts",
     ),
     "the engine refuses to set a password": (
-        "agent/apps/operations/passwords/test_refused_exec.py",
-        "test_a_password_that_the_engine_refuses_is_pending_until_the_engine_sets_it",
+        "agent/apps/operations/passwords/test_rejected_exec.py",
+        "test_a_password_that_the_engine_rejects_is_pending_until_the_engine_sets_it",
     ),
     "an update to an image in which the password cannot be set": (
         "agent/apps/operations/passwords/test_password.py",

@@ -65,5 +65,5 @@ def test_each_command_works_in_its_order(page: Page, tmp_path: Path, free_port: 
     assert "2 nodes, all is well" in output
     assert "web-1.example.com: taken out" in output
     shown = set(re.findall(r"^# TYPE (rollcall_\w+)", output, re.MULTILINE))
-    told = set(re.findall(r"^\| `(rollcall_\w+)` \|", page.text, re.MULTILINE))
-    assert {name for name in shown if not name.endswith("_created")} == told
+    reported = set(re.findall(r"^\| `(rollcall_\w+)` \|", page.text, re.MULTILINE))
+    assert {name for name in shown if not name.endswith("_created")} == reported

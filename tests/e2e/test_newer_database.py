@@ -48,17 +48,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if content}
 
 
-def test_it_is_refused_with_the_status_after_which_systemd_tries_no_more_and_nothing_is_changed(
+def test_it_is_rejected_with_the_status_after_which_systemd_tries_no_more_and_nothing_is_changed(
     agent: Daemon, tmp_path: Path, engine: socket
 ) -> None:
     state = tmp_path / "state"
     before = contents(state)
 
-    refused = run_command("rollcall-agent", agent)
+    rejected = run_command("rollcall-agent", agent)
 
     unit = (TOP / "systemd" / "rollcall-agent.service").read_text()
-    assert f"RestartPreventExitStatus={refused.returncode}\n" in unit
-    assert refused.stderr == (
+    assert f"RestartPreventExitStatus={rejected.returncode}\n" in unit
+    assert rejected.stderr == (
         f"rollcall-agent: {state}/agent.db: was made by a newer agent; use that one\n"
     )
     assert contents(state) == before

@@ -1,4 +1,4 @@
-"""Starts that take long: systemd is told that a daemon is ready only when it answers requests."""
+"""Starts that take long: a daemon is ready for systemd only when it answers requests."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
 
 @contextmanager
 def starting(daemon: Daemon, systemd: NotifySocket, *command: str | Path) -> Iterator[None]:
-    """End a daemon, and run a command in its place that tells systemd how it is."""
+    """End a daemon, and run a command in its place that shows systemd how it is."""
     daemon.terminate()
     with daemon.log_path.open("ab") as log:
         environment = {**os.environ, **systemd.environ}
@@ -71,7 +71,7 @@ def test_a_registry_is_ready_only_once_its_store_is_loaded(
     os.mkfifo(pipe)
     module = "tests.support.registry.stores.slow_to_load"
 
-    def refuses() -> bool:
+    def rejects() -> bool:
         try:
             return registry.ask("GET", "/nodes").status_code == HTTPStatus.SERVICE_UNAVAILABLE
         except requests.ConnectionError:
@@ -79,13 +79,13 @@ def test_a_registry_is_ready_only_once_its_store_is_loaded(
 
     with starting(registry, systemd, sys.executable, "-m", module, registry.config_path, pipe):
         with pipe.open("w"):  # as soon as it loads
-            until(refuses, "a refusal", within=30)
-            told = states(systemd)
+            until(rejects, "a rejection", within=30)
+            reported = states(systemd)
         wait_until_ready(systemd)
         answer = registry.ask("GET", "/nodes/web-1")
 
-    assert "EXTEND_TIMEOUT_USEC=30000000" in told
-    assert READY not in told
+    assert "EXTEND_TIMEOUT_USEC=30000000" in reported
+    assert READY not in reported
     assert answer.status_code == HTTPStatus.OK
 
 
@@ -101,11 +101,11 @@ def test_an_agent_is_ready_only_once_it_has_read_its_state(
 
     with starting(agent, systemd, program, "--config", agent.config_path):
         with state.open("w") as pipe:  # as soon as it reads its state
-            told = states(systemd)
+            reported = states(systemd)
             written.replace(state)  # which it reads once more before it writes
             pipe.write(text)
         wait_until_ready(systemd)
         answer = agent.ask("GET", "/access")
 
-    assert READY not in told
+    assert READY not in reported
     assert answer.status_code == HTTPStatus.OK

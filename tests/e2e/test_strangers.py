@@ -112,10 +112,10 @@ def metric(daemon: Daemon, line: str) -> float:
 
 
 def ended_heads(daemon: Daemon) -> float:
-    """Return how many heads were refused as too large, or cut off."""
+    """Return how many heads were rejected as too large, or cut off."""
     page = daemon.ask("GET", "/metrics").text.splitlines()
     ends = (
-        'rollcall_http_refusals_total{status="431"}',
+        'rollcall_http_rejections_total{status="431"}',
         "rollcall_http_connections_cut_off_total{",
     )
     return sum(float(line.split()[-1]) for line in page if line.startswith(ends))
@@ -185,7 +185,7 @@ def test_bodies_without_end_take_little_memory(
 
 
 @ONE
-def test_a_head_that_is_too_large_is_told_so(
+def test_a_head_that_is_too_large_is_reported_so(
     daemons: Daemons, sockets: ExitStack, kind: str
 ) -> None:
     daemon = start(daemons, kind)
@@ -228,7 +228,7 @@ def test_without_pages_nothing_is_learned_but_health(daemons: Daemons, kind: str
 
 
 @BOTH
-def test_a_body_that_nobody_wants_is_refused_as_any_other(daemons: Daemons, kind: str) -> None:
+def test_a_body_that_nobody_wants_is_rejected_as_any_other(daemons: Daemons, kind: str) -> None:
     daemon = start(daemons, kind)
     path = "/nodes/a" if kind == REGISTRY else "/v1/apps/web"
 
@@ -270,7 +270,7 @@ def test_silent_sockets_make_room_over_tls(
     assert daemon.ask("GET", "/swagger.json").ok
 
     assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') >= 150
-    assert metric(daemon, "rollcall_http_connections_refused_total") == 0
+    assert metric(daemon, "rollcall_http_connections_rejected_total") == 0
 
 
 @ONE
@@ -283,7 +283,7 @@ def test_a_fleet_that_is_larger_than_the_limit_is_served(
         for host in hosts:
             assert host.ask() == 200
     assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') > 0
-    assert metric(daemon, "rollcall_http_connections_refused_total") == 0
+    assert metric(daemon, "rollcall_http_connections_rejected_total") == 0
 
 
 class KeptConnection:

@@ -89,7 +89,7 @@ def test_make_install_makes_keys_that_root_alone_reads_and_settings_that_a_daemo
         assert host.run(f"stat -c '%a %G' /etc/rollcall/{name}.yml") == f"640 rollcall-{name}\n"
 
 
-def test_make_install_restarts_what_runs_but_for_a_unit_that_refuses_its_settings(
+def test_make_install_restarts_what_runs_but_for_a_unit_that_rejects_its_settings(
     host: SystemdHost,
 ) -> None:
     before = {unit: host.pid(unit) for unit in UNITS}
@@ -254,10 +254,10 @@ def test_a_socket_unit_may_listen_but_nowhere_else_than_the_settings_say(host: S
     host.run("systemctl daemon-reload; systemctl start rollcall-registry.socket")
     assert host.try_to("systemctl start rollcall-registry")[0] != 0
 
-    refused = "rollcall-registry.socket has 127.0.0.1:7755, but `listen` is 127.0.0.1:7655"
+    rejected = "rollcall-registry.socket has 127.0.0.1:7755, but `listen` is 127.0.0.1:7655"
     # `systemctl status` shows it only until systemd waits for the next try.
     journal = "journalctl --unit rollcall-registry"
-    until(lambda: refused in host.run(journal), refused, within=SOON_SECONDS)
+    until(lambda: rejected in host.run(journal), rejected, within=SOON_SECONDS)
     assert host.state("rollcall-registry") != "active"
 
 
@@ -341,7 +341,7 @@ def test_a_reload_takes_a_credential_that_is_new_in_the_unit(host: SystemdHost) 
 @pytest.mark.parametrize(
     "unit", some_of(UNITS, UNITS[1], reason="the unit of the registry has the same lines")
 )
-def test_wrong_settings_are_refused_by_a_reload_and_fail_a_restart_with_their_line(
+def test_wrong_settings_are_rejected_by_a_reload_and_fail_a_restart_with_their_line(
     host: SystemdHost, unit: str
 ) -> None:
     before = host.pid(unit)
@@ -350,17 +350,17 @@ def test_wrong_settings_are_refused_by_a_reload_and_fail_a_restart_with_their_li
     line = host.run(f"wc -l <{file}").strip()
     mistake = f"{file}:{line}: nonsense: unknown setting"
 
-    def told() -> bool:
+    def reported() -> bool:
         return mistake in host.try_to(f"systemctl status --lines 20 {unit}")[1]
 
     assert host.try_to(f"systemctl reload {unit}")[0] != 0
-    until(told, mistake, within=SOON_SECONDS)
+    until(reported, mistake, within=SOON_SECONDS)
     assert (host.state(unit), host.pid(unit)) == ("active", before)
 
     # From here on, it shows the messages of the next start.
     assert host.try_to(f"systemctl restart {unit}")[0] != 0
     assert host.state(unit) == "failed"
-    until(told, mistake, within=SOON_SECONDS)
+    until(reported, mistake, within=SOON_SECONDS)
     host.run(f"sed -i '/^nonsense/d' {file}; systemctl start {unit}")
     assert host.state(unit) == "active"
 

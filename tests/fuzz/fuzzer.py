@@ -50,7 +50,7 @@ class Fuzzer:
     """Runs clients, each with hosts of its own, until the time is over.
 
     Each stream goes to one daemon as it is, and to the other cut into pieces, behind a request
-    after which aiohttp has the connection. Some are broken off with a reset, on their way or before
+    after which aiohttp has the connection. Some are interrupted by a reset, on their way or before
     their answers were read. Nobody knows how much of these was done, so they have hosts of their
     own, and their answers are not compared.
     """

@@ -51,7 +51,7 @@ async def test_reads_and_quiet_requests_are_written_only_when_debugging() -> Non
         assert len(lines) == expected
 
 
-async def test_a_refused_quiet_request_is_written_with_its_reason() -> None:
+async def test_a_rejected_quiet_request_is_written_with_its_reason() -> None:
     lines = LogLines()
     access_log(lines).record(answered(request("POST", quiet=True), 409, "a clone"), 0)
     assert (lines[0]["reason"], lines[0]["level"]) == ("a clone", "info")

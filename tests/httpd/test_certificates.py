@@ -65,13 +65,13 @@ def test_the_dates_of_any_certificate_are_read(name: str, until: dt.datetime) ->
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_certificate_is_told(data: bytes) -> None:
+def test_what_is_no_certificate_is_reported(data: bytes) -> None:
     with pytest.raises(ValueError, match="no certificate in DER form"):
         validity_of(data)
 
 
 @pytest.mark.slow
-def test_a_certificate_that_is_cut_off_anywhere_is_told() -> None:
+def test_a_certificate_that_is_cut_off_anywhere_is_reported() -> None:
     whole = certificate("web-1", dt.datetime(2030, 1, 1, tzinfo=dt.UTC)).public_bytes(Encoding.DER)
 
     for length in range(len(whole)):

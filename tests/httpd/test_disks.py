@@ -24,7 +24,7 @@ DISKS = {
 
 
 def disk(folder: Path) -> Disk:
-    """Return what is known of a disk, or refuse as the system does."""
+    """Return what is known of a disk, or reject as the system does."""
     if folder not in DISKS:
         raise FileNotFoundError(folder)
     device, figures = DISKS[folder]

@@ -94,7 +94,7 @@ async def test_without_a_good_key_every_path_gives_the_same_answer(
             "/nothing",
             READER,
             404,
-            "there is no such path; GET /swagger.json tells those that exist",
+            "there is no such path; GET /swagger.json lists those that exist",
         ),
         (
             "DELETE",
@@ -111,7 +111,7 @@ async def test_without_a_good_key_every_path_gives_the_same_answer(
             "/broken/defect",
             READER,
             500,
-            "an error of this service, which its log tells about",
+            "an error of this service; its log has the details",
         ),
     ],
 )
@@ -151,7 +151,7 @@ async def test_every_error_is_a_message(
         (b"[]", "expected"),
     ],
 )
-async def test_a_malformed_body_is_refused_with_its_reason(
+async def test_a_malformed_body_is_rejected_with_its_reason(
     client: aiohttp.ClientSession, body: bytes, problem: str
 ) -> None:
     async with client.post("/things", data=body, headers=key(WRITER)) as response:
@@ -183,7 +183,7 @@ async def test_a_body_may_be_as_large_as_the_limit_and_no_larger(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "nonsense"])
-async def test_a_compressed_body_is_refused(client: aiohttp.ClientSession, encoding: str) -> None:
+async def test_a_compressed_body_is_rejected(client: aiohttp.ClientSession, encoding: str) -> None:
     headers = key(WRITER) | {"Content-Encoding": encoding}
     async with client.post("/things", data=b"\x1f\x8b123", headers=headers) as response:
         assert response.status == 415
@@ -192,7 +192,7 @@ async def test_a_compressed_body_is_refused(client: aiohttp.ClientSession, encod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_a_body_that_does_not_come_is_refused_whatever_the_method(method: str) -> None:
+async def test_a_body_that_does_not_come_is_rejected_whatever_the_method(method: str) -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
         path = "/things" if method == "POST" else "/things/a"
         reader, writer = await asyncio.open_connection(*address)

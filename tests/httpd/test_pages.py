@@ -121,13 +121,13 @@ async def test_the_page_of_the_other_daemon_is_not_there(server: Server) -> None
 @pytest.mark.parametrize(
     "path", ["/pages/common/style.css\0", "/pages/common/\0/style.css", "/ /x", "pages", "\\"]
 )
-async def test_a_target_that_is_no_path_is_refused(server: Server, path: str) -> None:
+async def test_a_target_that_is_no_path_is_rejected(server: Server, path: str) -> None:
     answer = await server.ask(path, headers=KEY)
     assert answer.status in {400, 404}
     assert SECRET.encode() not in answer.body
 
 
-async def test_head_tells_what_get_would(server: Server) -> None:
+async def test_head_shows_what_get_would(server: Server) -> None:
     shown, asked = await server.ask("/"), await server.ask("/", method="HEAD")
     assert (asked.status, asked.body) == (200, b"")
     assert asked.headers["content-length"] == str(len(shown.body))

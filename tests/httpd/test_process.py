@@ -85,7 +85,7 @@ async def test_the_watchdog_is_fed(stack: ExitStack, tmp_path: Path) -> None:
     await running
 
 
-async def test_systemd_is_told_again_and_again_to_wait_for_a_start(
+async def test_systemd_is_reported_again_and_again_to_wait_for_a_start(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))

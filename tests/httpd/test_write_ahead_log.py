@@ -22,8 +22,8 @@ def test_a_log_that_stays_long_is_logged_once_and_when_it_is_short_again(tmp_pat
             file.truncate(size * MIB)
         watch.look()
 
-    told = [(call.method_name, call.kwargs["event"]) for call in lines.calls]
-    assert told == [
+    reported = [(call.method_name, call.kwargs["event"]) for call in lines.calls]
+    assert reported == [
         ("warning", "database log cannot be written back"),
         ("info", "database log short again"),
     ]

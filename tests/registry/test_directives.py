@@ -24,15 +24,15 @@ from registry.directives import misspelt
         ("prometheus:shop:port", "prometheus:shop:KEY:VALUE"),
     ],
 )
-def test_a_misspelt_directive_is_told_with_what_may_be_meant(label: str, meant: str) -> None:
-    told = misspelt(label)
+def test_a_misspelt_directive_is_reported_with_what_may_be_meant(label: str, meant: str) -> None:
+    reported = misspelt(label)
 
-    assert told is not None
-    assert told.endswith(f"did you mean {meant}?")
+    assert reported is not None
+    assert reported.endswith(f"did you mean {meant}?")
 
 
 @pytest.mark.parametrize("label", ["prometheus", "prometheus:", "Prometheus", "prometheus:@a"])
-def test_a_directive_without_a_service_is_told(label: str) -> None:
+def test_a_directive_without_a_service_is_reported(label: str) -> None:
     assert "names no service" in (misspelt(label) or "")
 
 

@@ -44,7 +44,7 @@ def mistakes(file: Path) -> list[str]:
     return [mistake.removeprefix(f"{file}: ") for mistake in raised.value.mistakes]
 
 
-def test_the_ends_of_the_certificates_for_nats_are_told(tmp_path: Path) -> None:
+def test_the_ends_of_the_certificates_for_nats_are_reported(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     pair = authority.issue("registry")
     tls = {"certificate": str(pair.certificate), "key": str(pair.key), "ca": str(authority.ca)}
@@ -112,7 +112,7 @@ def test_what_is_set_is_what_the_store_gets(tmp_path: Path) -> None:
         ({"unknown": 1}, "nats"),
     ],
 )
-def test_a_mistake_is_told_with_its_path(
+def test_a_mistake_is_reported_with_its_path(
     nats: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
     (text,) = mistakes(write(tmp_path, nats=nats))
@@ -121,7 +121,7 @@ def test_a_mistake_is_told_with_its_path(
 
 
 @pytest.mark.slow
-def test_a_missing_library_is_told(tmp_path: Path) -> None:
+def test_a_missing_library_is_reported(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_NATS, write(tmp_path)],
         capture_output=True,

@@ -140,7 +140,7 @@ async def test_expected_hosts_do_not_expire_and_are_absent_when_others_would(
     assert (await fleet.get("/status"))["nodes"]["held"] == 0
 
 
-async def test_a_host_that_leaves_the_list_expires_once_it_had_the_time_to_be_put_back(
+async def test_a_host_that_leaves_the_list_expires_once_it_had_the_time_to_be_restored(
     fleet: InProcessRegistry, file: Path
 ) -> None:
     await fleet.post("web-2")

@@ -85,11 +85,11 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
     path = tmp_path / "registry.yml"
     path.write_text(yaml.safe_dump(settings))
 
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         RegistryConfiguration(path, {})
 
-    told = [mistake.removeprefix(f"{path}: ") for mistake in refusal.value.mistakes]
-    assert sorted(mistake.split(": ")[0] for mistake in told) == [
+    reported = [mistake.removeprefix(f"{path}: ") for mistake in rejection.value.mistakes]
+    assert sorted(mistake.split(": ")[0] for mistake in reported) == [
         "keys[0].allow[0]",
         "keys[0].value",
         "keys[1].file",
@@ -143,7 +143,7 @@ def test_the_check_prints_every_mistake_and_what_would_stop_the_start_here(
     ]
     unknown = {"listn": "127.0.0.1:1"}
     of_form = {"keys": "ops.key", "store": 5}
-    for faulty, told in [
+    for faulty, reported in [
         (settings, of_files),
         (settings | unknown, sorted([*of_files, "listn"])),
         (settings | of_form, [each for each in of_files if "keys[" not in each] + ["keys"]),
@@ -153,7 +153,7 @@ def test_the_check_prints_every_mistake_and_what_would_stop_the_start_here(
 
         assert main(["--config", str(file), "--check"]) == 2
 
-        assert settings_in(capsys.readouterr().err, file) == sorted(told)
+        assert settings_in(capsys.readouterr().err, file) == sorted(reported)
 
 
 def settings_in(errors: str, file: Path) -> list[str]:
@@ -162,7 +162,7 @@ def settings_in(errors: str, file: Path) -> list[str]:
     return sorted(form.sub(r"\1 ", line).split()[0] for line in errors.splitlines())
 
 
-def test_a_store_without_a_directory_is_told_and_is_no_mistake(
+def test_a_store_without_a_directory_is_reported_and_is_no_mistake(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = file.parent / "none"
@@ -171,11 +171,11 @@ def test_a_store_without_a_directory_is_told_and_is_no_mistake(
 
     assert main(["--config", str(file), "--check"]) == 0
 
-    told = capsys.readouterr().err
-    assert told.startswith(f"rollcall-registry: {file}: store: the directory {folder} does not")
+    reported = capsys.readouterr().err
+    assert reported.startswith(f"rollcall-registry: {file}: store: the directory {folder} does not")
 
 
-def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
+def test_all_mistakes_in_callbacks_are_reported(file: Path) -> None:
     (file.parent / "short.key").write_text("short")
     (file.parent / "some.crt").write_text("no certificate")
     callbacks = [
@@ -190,10 +190,10 @@ def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
     ]
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"callbacks": callbacks}))
 
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as rejection:
         RegistryConfiguration(file, {})
 
-    told = sorted(mistake.removeprefix(f"{file}: ") for mistake in refusal.value.mistakes)
+    reported = sorted(mistake.removeprefix(f"{file}: ") for mistake in rejection.value.mistakes)
     starts = [
         f"callbacks[0].ca: cannot be used: {file.parent}/none.crt: No such file",
         f"callbacks[0].key_file: {file.parent}/none.key cannot be read: No such file",
@@ -210,11 +210,11 @@ def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
         "callbacks[6]: Object missing required field `url`",
         "callbacks[7]: `url` is no URL: ",
     ]
-    assert len(told) == len(starts), told
+    assert len(reported) == len(starts), reported
     assert [
-        text for text, start in zip(told, starts, strict=True) if not text.startswith(start)
+        text for text, start in zip(reported, starts, strict=True) if not text.startswith(start)
     ] == []
-    assert not any("secret@" in text for text in told)
+    assert not any("secret@" in text for text in reported)
 
 
 def test_two_callbacks_have_urls_that_differ_in_more_than_the_query(file: Path) -> None:
@@ -275,17 +275,17 @@ def test_what_nobody_sets_is_as_documented(tmp_path: Path) -> None:
     assert not settings.open_swagger
 
 
-def test_the_version_and_the_usual_settings_file_are_told(
+def test_the_version_and_the_usual_settings_file_are_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for option, told in (
+    for option, reported in (
         ("--version", "rollcall-registry 0."),
         ("--help", "/etc/rollcall/registry.yml"),
     ):
         with pytest.raises(SystemExit) as ended:
             main([option])
         assert ended.value.code == 0
-        assert told in capsys.readouterr().out
+        assert reported in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def watched(chromium: Browser) -> Iterator[Tabs]:
     opened.close()
 
 
-def told(page: Page, watched: Tabs, problem: str) -> bool:
+def reported(page: Page, watched: Tabs, problem: str) -> bool:
     """Return whether the tabs tell of a problem."""
     page.evaluate("0")  # what has happened in the page is handled meanwhile
     try:
@@ -129,7 +129,7 @@ def test_a_page_without_defects_passes(serve: Serve, tabs: Tabs) -> None:
     assert 0 < heap_mib(page) < 50
 
 
-def test_defects_are_told(serve: Serve, watched: Tabs) -> None:
+def test_defects_are_reported(serve: Serve, watched: Tabs) -> None:
     defects = [
         ("console.error('lost')", "lost"),
         ("throw new Error('broken')", "broken"),
@@ -148,10 +148,10 @@ def test_defects_are_told(serve: Serve, watched: Tabs) -> None:
     watched.check()
     for number, (_, problem) in enumerate(defects):
         page.goto(f"{address}{number}")
-        until(partial(told, page, watched, problem), problem, within=SOON)
+        until(partial(reported, page, watched, problem), problem, within=SOON)
 
 
-def test_a_part_that_cannot_be_loaded_is_told_at_once(serve: Serve, watched: Tabs) -> None:
+def test_a_part_that_cannot_be_loaded_is_reported_at_once(serve: Serve, watched: Tabs) -> None:
     address = serve({"/": f"{HEAD}<script src=/broken.js></script>"})
     with pytest.raises(
         AssertionError, match=r"/broken\.js cannot be loaded: net::ERR_EMPTY_RESPONSE"

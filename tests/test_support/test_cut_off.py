@@ -52,7 +52,7 @@ def test_an_idle_connection_is_closed(cable: Cable, server: socket.socket) -> No
 
 def test_a_request_to_a_server_that_is_gone_is_answered_by_the_load_balancer() -> None:
     free_port = FreePorts()
-    with Cable(free_port(), free_port(), refusal=BAD_GATEWAY) as balancer:
+    with Cable(free_port(), free_port(), rejection=BAD_GATEWAY) as balancer:
         answer = requests.post(f"http://127.0.0.1:{balancer.port}/", json={}, timeout=30)
     assert (answer.status_code, answer.json()) == (HTTPStatus.BAD_GATEWAY, {})
 

@@ -10,7 +10,7 @@ from tests.support.daemons import Daemons, FreePort
 pytestmark = pytest.mark.real
 
 
-def test_a_daemon_that_does_not_end_in_order_is_told_of_and_none_is_left(
+def test_a_daemon_that_does_not_end_in_order_is_reported_and_none_is_left(
     tmp_path: Path, free_port: FreePort
 ) -> None:
     pids: list[int] = []

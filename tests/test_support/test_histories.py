@@ -109,7 +109,7 @@ def write(value: str | None, began: float, ended: float, *, ok: bool = True) -> 
         ),
     ],
 )
-def test_what_contradicts_a_promise_is_told(history: list[Did], final: dict[str, str]) -> None:
+def test_what_contradicts_a_promise_is_reported(history: list[Did], final: dict[str, str]) -> None:
     assert faults_of(history, [final]) != []
 
 
@@ -136,7 +136,7 @@ def test_what_is_allowed_is_no_fault(history: list[Did], final: dict[str, str]) 
     assert faults_of(history, [final]) == []
 
 
-def test_registries_that_end_with_different_nodes_are_told() -> None:
+def test_registries_that_end_with_different_nodes_are_reported() -> None:
     history = [write("1", 0, 3), write("2", 1, 2)]
 
     assert faults_of(history, [{"a": "1"}, {"a": "2"}]) != []

@@ -55,7 +55,7 @@ async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_
     ("status", "outcomes"),
     [(200, {"ok"}), (409, {"unknown"}), (429, set()), (503, {"unknown"}), (507, {"unknown"})],
 )
-async def test_a_change_that_was_refused_may_have_taken_effect_before(
+async def test_a_change_that_was_rejected_may_have_taken_effect_before(
     tmp_path: Path, aiohttp_server: AiohttpServer, status: int, outcomes: set[str]
 ) -> None:
     registry = Registry()
@@ -75,7 +75,7 @@ async def test_a_change_that_was_refused_may_have_taken_effect_before(
 
 
 class Registry:
-    """A registry that shows what it was told."""
+    """A registry that shows what it got."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
@@ -217,6 +217,6 @@ async def test_no_targets_after_some_are_a_fault_and_503_is_none(
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
-    told = [fault.removeprefix(f"registry 0 answered {PATH} with ") for fault in watch.faults()]
-    assert (told[0], watch.looks) == ("200: []", [1])
-    assert told[1:] in ([], ["500: {}"])  # its answer may not have come yet
+    reported = [fault.removeprefix(f"registry 0 answered {PATH} with ") for fault in watch.faults()]
+    assert (reported[0], watch.looks) == ("200: []", [1])
+    assert reported[1:] in ([], ["500: {}"])  # its answer may not have come yet

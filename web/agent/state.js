@@ -2,7 +2,7 @@
 
 import { h } from "../common/dom.js";
 
-// With which the agent begins a message that tells of nothing that is wrong.
+// With which the agent begins a message that reports no fault.
 const NOTE = "note: ";
 
 /** Return the state of an app as a badge, with the progress of a change or a good health beside it. */
@@ -34,7 +34,7 @@ export function imageName(image) {
   return h("code", { class: "image", title: image }, h("span", {}, image.slice(0, end)), h("span", {}, image.slice(end)));
 }
 
-/** Return what is wrong with an app in words, as far as its record tells; null if nothing is. */
+/** Return what is wrong with an app in words, as far as its record shows; null if nothing is. */
 export function problem(app) {
   const isUnwell = isDown(app) || app.healthy === false;
   // An app that runs has a message if it is restarted again and again, or lacks something, or a note.

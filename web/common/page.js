@@ -129,7 +129,7 @@ export class Page {
     this.#showHeader(address(this.#views).name);
   }
 
-  // Tabs and bookmarks are told apart by their titles.
+  // Tabs and bookmarks differ by their titles.
   #showHeader(name) {
     this.#header(name, this.#access);
     const shown = [this.#access?.hostname, this.#view?.title].filter(Boolean).join(": ");

@@ -1,4 +1,4 @@
-// The registry's own health: its store, the warm-up, the cluster, and whom it refuses.
+// The registry's own health: its store, the warm-up, the cluster, and whom it rejects.
 
 import { h, show } from "../common/dom.js";
 import { count, dateAndTime, duration } from "../common/times.js";
@@ -23,7 +23,7 @@ export class RegistryView {
 
   async refresh(get) {
     const { body } = await get("/status");
-    show(this.#notices, notices(body), refused(body));
+    show(this.#notices, notices(body), rejected(body));
     this.#charts.update(body.history);
     show(this.#facts, facts(body), members(body));
   }
@@ -59,7 +59,7 @@ function members({ members: all }) {
   return card("Registries that share the store", table("Members", ["Registry", "Last seen"], all.map(({ name, own, seen_seconds: seen }) => [`${name}${own ? " (this one)" : ""}`, age(seen)])));
 }
 
-function refused({ refused: all, now }) {
-  if (!all.length) return card("Refused", h("p", { class: "hint" }, "No heartbeat was refused."));
-  return card("Refused", table("Refused", ["Host", "When", "From", "Why"], all.map(({ hostname, at, status, message, address }) => [hostLink(hostname), age(now - at), h("code", {}, address ?? ""), `${status}: ${message}`])));
+function rejected({ rejected: all, now }) {
+  if (!all.length) return card("Rejected", h("p", { class: "hint" }, "No heartbeat was rejected."));
+  return card("Rejected", table("Rejected", ["Host", "When", "From", "Why"], all.map(({ hostname, at, status, message, address }) => [hostLink(hostname), age(now - at), h("code", {}, address ?? ""), `${status}: ${message}`])));
 }

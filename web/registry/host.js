@@ -31,8 +31,8 @@ export class HostView {
     const path = `/nodes/${encodeURIComponent(this.#hostname)}`;
     try {
       const [nodes, explained, status] = await Promise.all([get(path), get(`${path}/explain`), get("/status")]);
-      const refusal = status.body.refused.find(({ hostname }) => hostname === this.#hostname);
-      this.#show(nodes.body[0], explained.body, refusal, status.body.stale_after_seconds);
+      const rejection = status.body.rejected.find(({ hostname }) => hostname === this.#hostname);
+      this.#show(nodes.body[0], explained.body, rejection, status.body.stale_after_seconds);
     } catch (error) {
       if (!(error instanceof AnswerError) || ![400, 404].includes(error.status)) throw error;
       this.#last = "";
@@ -41,15 +41,15 @@ export class HostView {
     }
   }
 
-  #show(node, { stale, age_seconds: seconds, services }, refusal, limit) {
+  #show(node, { stale, age_seconds: seconds, services }, rejection, limit) {
     const agent = webAddress(node.kv["agent.url"]);
-    show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, node.hostname));
-    const last = JSON.stringify([node.labels, node.kv, services, refusal, stale && node.last_update]);
+    show(this.#state, state(stale), h("span", {}, `last seen ${duration(seconds)} ago`), agent && agentLink(agent, node.hostname));
+    const last = JSON.stringify([node.labels, node.kv, services, rejection, stale && node.last_update]);
     if (last === this.#last) return;
     this.#last = last;
     show(this.#content,
-      refusal && h("p", { class: "notice bad" }, `Refused from ${refusal.address} with status ${refusal.status}: ${refusal.message}`),
-      stale && staleCard(node, limit, refusal),
+      rejection && h("p", { class: "notice bad" }, `Rejected from ${rejection.address} with status ${rejection.status}: ${rejection.message}`),
+      stale && staleCard(node, limit, rejection),
       appsCard(node, agent, stale),
       card("Targets", services.length ? services.map(serviceTargets) : h("p", { class: "hint" }, "No label of this host names a service for Prometheus.")),
       card("Labels", labels(node.labels)),
@@ -57,12 +57,12 @@ export class HostView {
   }
 }
 
-function staleCard({ hostname, kv, last_update: at }, limit, refusal) {
+function staleCard({ hostname, kv, last_update: at }, limit, rejection) {
   const hasAgent = kv["agent.url"] !== undefined;
   return h("section", { class: "notice bad" },
-    h("h2", {}, `Not heard since ${dateAndTime(at)}`),
+    h("h2", {}, `Not seen since ${dateAndTime(at)}`),
     h("p", {}, `A host is stale after ${duration(limit)} without a heartbeat. `,
-      refusal ? "The refusal above may be the cause." : `The host may be off, ${hasAgent ? "its agent" : "what posts its heartbeats"} stopped, or the network between them and the registry broken.`),
+      rejection ? "The rejection above may be the cause." : `The host may be off, ${hasAgent ? "its agent" : "what posts its heartbeats"} stopped, or the network between them and the registry broken.`),
     h("p", {}, "What the registry knows of it:"),
     command("rollcall node", hostname),
     hasAgent && h("p", {}, "On the host, whether its agent runs:"),

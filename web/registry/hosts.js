@@ -10,12 +10,12 @@ const PAGE = 50;
 // To count what a search finds takes longer than to list one page of it.
 const COUNT_MS = 30_000;
 const LABELS = 4;
-const CALL_COLUMNS = ["State", "Host", "Last heard", "Rejected"];
-const COLUMNS = ["State", "Host", "Last heard", "Labels", "Apps", "Agent"];
+const CALL_COLUMNS = ["State", "Host", "Last seen", "Rejected"];
+const COLUMNS = ["State", "Host", "Last seen", "Labels", "Apps", "Agent"];
 const sorting = new Sorting({
   State: ({ isStale }) => Number(!isStale),
   Host: ({ node }) => node.hostname,
-  "Last heard": ({ node }) => -node.last_update,
+  "Last seen": ({ node }) => -node.last_update,
   Apps: ({ node }) => (node.kv["apps.total"] === undefined ? null : -appsWrong(node.kv)),
   Agent: ({ node }) => node.kv["agent.version"],
 }, "Host");
@@ -147,7 +147,7 @@ export class HostsView {
     return total(this.#query, this.#status) || (this.#counted.filters === filters(this.#query) ? this.#counted.total : 0);
   }
 
-  // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
+  // Which nodes are stale is asked after the list is shown, and only if one of them was not seen
   // for long: the answer may take long where few are stale. In a store that registries can share,
   // `last_update` may be of another registry, whose clock is ahead of `now`.
   async #staleNames(get, nodes) {
@@ -294,7 +294,7 @@ function row({ node, isStale }) {
     { class: isStale ? "is-stale" : null },
     h("td", { "data-title": "State" }, state(isStale)),
     h("th", { scope: "row" }, hostLink(hostname)),
-    h("td", { "data-title": "Last heard", class: "number", "data-heard": node.last_update }),
+    h("td", { "data-title": "Last seen", class: "number", "data-heard": node.last_update }),
     h("td", { "data-title": "Labels" },
       shown.slice(0, LABELS).map((label) => labelLink(hostname, label)),
       labels.length > LABELS && h("span", { class: "more" }, `+${labels.length - LABELS}`)),
@@ -309,7 +309,7 @@ function calledRow({ name, hostname, last_seen: seen = null, rejected = null }) 
     {},
     h("td", { "data-title": "State" }, h("span", { class: `state ${CALLED_LOOKS[name]}` }, name)),
     h("th", { scope: "row" }, hostLink(hostname)),
-    h("td", { "data-title": "Last heard", class: "number", "data-heard": seen }, "–"),
+    h("td", { "data-title": "Last seen", class: "number", "data-heard": seen }, "–"),
     h("td", { "data-title": "Rejected" }, rejected === null ? "–" : clipped(rejected, 200)),
   );
 }

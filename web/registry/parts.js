@@ -4,7 +4,7 @@ import { clipped, h } from "../common/dom.js";
 import { duration } from "../common/times.js";
 
 /** What a registry knows of apps that do not run. */
-export const DOWN = "Stopped by somebody, or ended by itself: the agent's page tells";
+export const DOWN = "Stopped by somebody, or ended by itself: the agent's page shows which";
 
 /** Return a dot and a word, so that the colour is not alone. */
 export function state(isStale) {

@@ -9,17 +9,17 @@ const LATER = "the first value comes a minute after the start";
 // As high as two rows of numbers.
 const HEIGHT = 110;
 // The registry remembers no more.
-const MOST_REFUSED = 100;
+const MOST_REJECTED = 100;
 
 /** Return the numbers of a status, each a link to what it counts. */
-export function tiles({ nodes, refused, expected: { roll_call: call }, stale_after_seconds: limit }) {
+export function tiles({ nodes, rejected, expected: { roll_call: call }, stale_after_seconds: limit }) {
   return [
     tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false", `Heard in the last ${duration(limit)}`),
-    tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not heard for more than ${duration(limit)}`),
+    tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not seen for more than ${duration(limit)}`),
     nodes.held > 0 && tile("held", nodes.held, "held", "#/hosts?stale=true", "Stale hosts that are due to be forgotten, and stay since so many fell silent together"),
     call !== null && tile("absent", call.absent, "absent", "#/hosts?roll_call=true", "Expected hosts that were silent for long, never reported, or were deleted"),
     tile("down", nodes.apps_down, "with apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
-    tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused", refused.length >= MOST_REFUSED),
+    tile("rejected", rejected.length, "rejected", "#/registry", "Hosts whose heartbeats were rejected", rejected.length >= MOST_REJECTED),
   ];
 }
 

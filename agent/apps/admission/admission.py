@@ -48,7 +48,7 @@ class AppRoom:
         self._measured: dict[str, tuple[App, int]] = {}
 
     def check(self, app: App) -> None:
-        """Refuse an app that is new, or larger than before, if there is no room; TooManyApps."""
+        """Reject an app that is new, or larger than before, if there is no room; TooManyApps."""
         before, size = self._repository.find(app.name), _bytes_of(app)
         if before is not None and size <= _bytes_of(before):
             return
@@ -58,7 +58,7 @@ class AppRoom:
             self._check(group, size, whose, part(MOST_APPS), part(MOST_BYTES))
 
     def check_memory(self, app: App, host: EngineInfo, percent: int) -> None:
-        """Refuse an app that would be promised more memory than there is; MemoryPromised.
+        """Reject an app that would be promised more memory than there is; MemoryPromised.
 
         ``percent`` of the host's may be promised, 0 is no bound. An app whose creation failed is
         promised nothing until a container is made for it.
@@ -143,7 +143,7 @@ class Admission:
         self._room = AppRoom(context.repository)
 
     def check_name(self, name: str) -> None:
-        """Refuse the name of an app that exists; AppExists."""
+        """Reject the name of an app that exists; AppExists."""
         if self._context.repository.find(name) is not None:
             raise AppExists(f"there is an app `{name}` already; choose another name")
 
@@ -177,12 +177,12 @@ class Admission:
         return app
 
     def check_size(self, app: App) -> None:
-        """Refuse an app that is too large, by itself or beside others; InvalidApp, TooManyApps."""
+        """Reject an app that is too large, by itself or beside others; InvalidApp, TooManyApps."""
         check_label_size(app)
         self._room.check(app)
 
     async def check_memory(self, app: App) -> None:
-        """Refuse an app that is promised no memory yet, if there is too little; MemoryPromised."""
+        """Reject an app that is promised no memory yet, if there is too little; MemoryPromised."""
         host = await self._context.engine.info()
         self._room.check_memory(app, host, self._context.defaults.overcommit_percent)
 
@@ -288,7 +288,7 @@ class Admission:
                 )
 
     async def check_image(self, reference: str) -> None:
-        """Refuse an image that the settings do not allow; ImageNotAllowed.
+        """Reject an image that the settings do not allow; ImageNotAllowed.
 
         One that the engine finds by its id, or by the beginning of that, is known by its names on
         this host.

@@ -14,7 +14,7 @@ Statvfs = Callable[[str], os.statvfs_result]
 
 
 class DiskGuard:
-    """Refuses operations that add data while a disk is nearly full.
+    """Rejects operations that add data while a disk is nearly full.
 
     ``database_directory`` holds the agent's database.
     """

@@ -46,7 +46,7 @@ CPU_PER_CORE = 100
 
 
 def check_new_app(wanted: NewApp) -> None:
-    """Refuse a new app with invalid fields.
+    """Reject a new app with invalid fields.
 
     Raises:
         InvalidApp: the message names the field and says what would be right.
@@ -61,7 +61,7 @@ def check_new_app(wanted: NewApp) -> None:
 
 
 def check_changes(changes: AppChanges) -> None:
-    """Refuse an update with invalid fields; InvalidApp as for a new app."""
+    """Reject an update with invalid fields; InvalidApp as for a new app."""
     _check_fields(given_values(changes))
     added, removed = changes.env_set or {}, changes.env_unset or ()
     if changes.env is not UNSET and (added or removed):
@@ -101,7 +101,7 @@ def is_below(path: str, prefixes: Collection[str]) -> bool:
 
 
 def check_allowed_data(data: Collection[str], allowed: Collection[str]) -> None:
-    """Refuse paths that are below none of the allowed ones; InvalidApp."""
+    """Reject paths that are below none of the allowed ones; InvalidApp."""
     for path in data:
         if not is_below(path, allowed):
             places = " ".join(allowed) or "nothing"
@@ -111,7 +111,7 @@ def check_allowed_data(data: Collection[str], allowed: Collection[str]) -> None:
 
 
 def check_fits_host(app: App, host: EngineInfo, *, before: App | None = None) -> None:
-    """Refuse an app that is too large for the host, or whose ports are equal; InvalidApp.
+    """Reject an app that is too large for the host, or whose ports are equal; InvalidApp.
 
     A limit that is the same as ``before`` is accepted: the host may have become smaller.
     """
@@ -142,7 +142,7 @@ def check_label(label: str) -> str:
 
 
 def check_target_port(label: str, app: App) -> None:
-    """Refuse a label by which Prometheus would ask another port of this host; PortForbidden."""
+    """Reject a label by which Prometheus would ask another port of this host; PortForbidden."""
     own = (str(app.http_port), str(app.ssh_port))
     kind, _, key, port = (*label.split(":", 3), "", "", "")[:4]
     if kind == "prometheus" and key == "port" and port not in own:
@@ -192,7 +192,7 @@ def _check_command(command: tuple[str, ...], field: str = "command") -> None:
 def check_allowed_command(
     command: tuple[str, ...], health: HealthCheck | None, *, allowed: bool
 ) -> None:
-    """Refuse commands, also as a check, where apps may have none; InvalidApp."""
+    """Reject commands, also as a check, where apps may have none; InvalidApp."""
     in_check = health is not None and health.command is not None
     if not allowed and (command or in_check):
         field = "command" if command else "health.command"

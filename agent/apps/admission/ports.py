@@ -74,7 +74,7 @@ class Ports:
     def check(
         self, app: str, port: int, published: Collection[Container], own_container_id: str | None
     ) -> None:
-        """Refuse a port that anything but the app or its ``own_container_id`` holds.
+        """Reject a port that anything but the app or its ``own_container_id`` holds.
 
         Warn of one that an outgoing connection may hold at the app's next start.
 

@@ -28,7 +28,7 @@ from agent.apps.context import AgentContext
 from agent.apps.errors import DataInUse, DataMissing, InvalidData, UnfitImage
 from agent.apps.labels import HELPER_LABEL, HELPS, container_labels
 from agent.engine.errors import (
-    EngineRefused,
+    EngineRejected,
     ImageUnavailable,
     ObjectNotFound,
 )
@@ -103,7 +103,7 @@ class DataAccess:
         for user in await self._volumes.users(volumes):
             if user.labels.get(HELPER_LABEL) == HELPS and await self._context.ownership.owns(user):
                 if user.name not in self.in_use:
-                    continue  # it is of a reading that broke off, and is swept
+                    continue  # it is of an interrupted reading, and is swept
                 raise DataInUse(
                     f"the data of app `{app}` is being read (GET /v1/apps/{app}/data); ask again"
                     f" when that has ended{otherwise}"
@@ -192,8 +192,8 @@ class DataAccess:
                     async for piece in copy:
                         yield piece
                 except MalformedTar as error:
-                    raise EngineRefused(
-                        f"the container engine's archive broke off: {error}"
+                    raise EngineRejected(
+                        f"the container engine's archive was interrupted: {error}"
                     ) from error
         yield END
 
@@ -219,7 +219,7 @@ class DataAccess:
 
 
 def check_declared(app: App, image: Image, volumes: Mapping[str, str]) -> None:
-    """Refuse an image with volumes that an app does not have; UnfitImage.
+    """Reject an image with volumes that an app does not have; UnfitImage.
 
     Where nothing is mounted, the engine would make a volume without a name.
     """
@@ -242,8 +242,8 @@ async def _taken(
             await unpack(copy)
     except MalformedTar as error:
         raise InvalidData(str(error)) from error
-    except EngineRefused as error:
-        if type(error) is not EngineRefused:
+    except EngineRejected as error:
+        if type(error) is not EngineRejected:
             raise
         raise InvalidData(f"the container engine cannot unpack the tar: {error}") from error
     if not names.found:

@@ -35,7 +35,7 @@ class OutwardNames:
 
 
 class InwardNames:
-    """Finds the volume of each entry of a tar that a client sends; refuses one that is in none.
+    """Finds the volume of each entry of a tar that a client sends; rejects one that is in none.
 
     ``paths`` are those of the app; the volume of ``paths[N]`` is unpacked at ``ROOT/N``.
 

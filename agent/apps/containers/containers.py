@@ -36,7 +36,7 @@ from agent.apps.labels import APP_LABEL, OPERATION_LABEL, app_from_label
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     HostPortInUse,
     InvalidParameter,
     NameInUse,
@@ -255,7 +255,7 @@ class Containers:
         """Remove all that an operation made; stop what the engine fails to remove."""
         try:
             await self.undo(entry)
-        except EngineRefused as error:
+        except EngineRejected as error:
             self._context.log.warning("container not removed yet", app=entry.app, reason=str(error))
             for container in await self.made_by(entry):
                 await self.stop(container)
@@ -274,7 +274,7 @@ class Containers:
         """
         try:
             await self.remove(container_id)
-        except EngineRefused as error:
+        except EngineRejected as error:
             with suppress(ObjectNotFound):
                 container = await self._context.engine.inspect(container_id)
                 app = container.labels.get(APP_LABEL)
@@ -284,7 +284,7 @@ class Containers:
         return None
 
     async def set_autostart(self, container: Container, *, enabled: bool) -> None:
-        """Set whether the engine starts a container by itself; EngineRefused."""
+        """Set whether the engine starts a container by itself; EngineRejected."""
         with self.calls.call(container.id, UPDATE):
             await self._context.engine.set_autostart(container.id, enabled=enabled)
 
@@ -320,7 +320,7 @@ class Containers:
         try:
             with suppress(ObjectNotFound):
                 await self.set_autostart(container, enabled=False)
-        except EngineRefused as error:
+        except EngineRejected as error:
             app = container.labels.get(APP_LABEL)
             self._context.log.warning("restart policy not changed yet", app=app, reason=str(error))
 
@@ -341,7 +341,7 @@ class Containers:
                 try:
                     await self._context.engine.rename(container_id, name)
                 except (NameInUse, InvalidParameter):
-                    # The engine may carry out an earlier request late, and refuses this one then.
+                    # The engine may carry out an earlier request late, and rejects this one then.
                     return await self._has_name(container_id, name)
         return True
 
@@ -424,7 +424,7 @@ class Containers:
             raise StartFailed(
                 f"app `{app.name}` cannot be started: {error}; {RESTART_ENGINE}"
             ) from error
-        except EngineRefused as error:
+        except EngineRejected as error:
             other = await wrong_cpu(self._context.engine, container.image_id)
             remedy = other or "change its `image` or `command`"
             raise StartFailed(f"app `{app.name}` cannot be started: {error}; {remedy}") from error
@@ -474,7 +474,7 @@ class Containers:
                 raise port_in_use(app.name, port, holder)
 
     async def check_network(self, container: Container) -> None:
-        """Refuse a container whose network was removed; NetworkNotFound."""
+        """Reject a container whose network was removed; NetworkNotFound."""
         lost = container.lost_network
         if lost is not None and await self._context.engine.network(lost) is None:
             raise _network_removed(f"network {lost} not found")

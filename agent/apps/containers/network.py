@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.apps.context import AgentContext
 from agent.apps.errors import NetworkUnfit
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import (
     Container,
     EngineInfo,
@@ -100,12 +100,12 @@ class AppsNetwork:
         )
         try:
             await self._context.engine.create_network(wanted)
-        except EngineRefused as error:
+        except EngineRejected as error:
             return await self._made_by_another(error)
         self._context.log.info("network of apps made", network=NETWORK, interface=INTERFACE)
         return wanted
 
-    async def _made_by_another(self, refusal: EngineRefused) -> Network:
+    async def _made_by_another(self, rejection: EngineRejected) -> Network:
         """Return the network that another agent makes just now; NetworkUnfit if none does."""
         for _ in range(LOOKS):
             found = await self._context.engine.network(NETWORK)
@@ -113,10 +113,10 @@ class AppsNetwork:
                 return found
             await asyncio.sleep(LOOK_SECONDS)
         raise NetworkUnfit(
-            f"the engine does not make the network `{NETWORK}` of isolated apps: {refusal}; set"
+            f"the engine does not make the network `{NETWORK}` of isolated apps: {rejection}; set"
             " `apps.subnet` to addresses that are free, remove what has the interface"
             f" `{INTERFACE}`, or set `apps.isolated: false`"
-        ) from refusal
+        ) from rejection
 
     async def _bridge(self) -> Network:
         """Return the engine's default network, or its usual settings if there is none."""

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 
 # The engine may log the end or a pause of a container just after it has answered. It logs a start
 # before it answers; a restart of the container may follow at once.
 GRACE_SECONDS = 1.0
-# A call without an answer may still be carried out.
+# A call without an answer may still run.
 UNANSWERED_SECONDS = 30.0
 # An event may be read this long after the call, as after a lost connection.
 KEPT_SECONDS = 600.0
@@ -66,7 +66,7 @@ class OwnCalls:
         try:
             yield
             seconds = grace_seconds
-        except EngineRefused:
+        except EngineRejected:
             seconds = grace_seconds
             raise
         finally:

@@ -12,7 +12,7 @@ from agent.apps.errors import InvalidPassword, NoSuchUser, PasswordProgramFailed
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     ObjectNotFound,
 )
 from agent.engine.models import Container
@@ -43,7 +43,7 @@ NO_USER = f"{OTHER_IMAGE}, or that names its own in the label `rollcall.user`"
 
 
 def check_password(password: str, *, min_length: int) -> None:
-    """Refuse an unfit password; InvalidPassword, whose text does not hold it."""
+    """Reject an unfit password; InvalidPassword, whose text does not hold it."""
     if PUBLIC_KEY.match(password):
         raise InvalidPassword(
             "this looks like an SSH public key; this call sets a password, and wants that"
@@ -112,7 +112,7 @@ class Passwords:
             )
 
     async def check_settable(self, container: Container) -> None:
-        """Refuse a password for a stopped container that could not be set in it; NoSuchUser."""
+        """Reject a password for a stopped container that could not be set in it; NoSuchUser."""
         user = self.user(container)
         if not await self._has_user(container, user):
             raise NoSuchUser(
@@ -134,7 +134,7 @@ class Passwords:
                 await self._context.engine.read_file(container.id, f"{place}/chpasswd")
             except ObjectNotFound:
                 continue
-            except EngineRefused:
+            except EngineRejected:
                 return True  # a link, or large
             return True
         return False
@@ -143,7 +143,7 @@ class Passwords:
         """Set the app's pending password in its running container; return the app as it is then.
 
         It stays pending if the container has ended meanwhile, and with the reason in ``message`` if
-        the engine refuses.
+        the engine rejects.
 
         Raises:
             NoSuchUser: it cannot be set in this container.
@@ -155,9 +155,9 @@ class Passwords:
             await self.apply(container, app.password)
         except (EngineConflict, ObjectNotFound):
             return msgspec.structs.replace(app, password_pending=True)
-        except EngineRefused as error:
+        except EngineRejected as error:
             self._context.log.warning(
-                "password not set: the engine refuses", app=app.name, reason=str(error)
+                "password not set: the engine rejects", app=app.name, reason=str(error)
             )
             return msgspec.structs.replace(app, password_pending=True, message=str(error))
         message = None if app.password_pending else app.message
@@ -172,7 +172,7 @@ class Passwords:
             return msgspec.structs.replace(app, message=f"{reason}; it is tried again")
         try:
             held = await self.read_hash(container)
-        except EngineRefused as error:
+        except EngineRejected as error:
             return msgspec.structs.replace(app, message=f"{reason}; {error}")
         message = f"the password was dropped: {reason}"
         return msgspec.structs.replace(app, password=held, password_pending=False, message=message)
@@ -183,7 +183,7 @@ class Passwords:
         None if there is none.
 
         Raises:
-            EngineRefused: the engine does not read it.
+            EngineRejected: the engine does not read it.
 
         """
         try:

@@ -166,7 +166,7 @@ class Readiness:
                 async for chunk in logs:
                     kept = (kept + chunk)[-LOG_TAIL_BYTES - 1 :]
         if len(kept) > LOG_TAIL_BYTES:
-            # A line that is cut off tells nothing, if others are left.
+            # A line that is cut off says nothing, if others are left.
             kept = kept.partition(b"\n")[2] or kept[1:]
         return kept.decode("utf-8", "replace").strip()
 

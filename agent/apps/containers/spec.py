@@ -38,7 +38,7 @@ def password_user(labels: Mapping[str, str], default: str) -> str:
 
 
 def check_image(image: Image, reference: str) -> None:
-    """Refuse an image of which no app can be made; UnfitImage.
+    """Reject an image of which no app can be made; UnfitImage.
 
     A large configuration would make the answers of the engine large, up to where the agent rejects
     its list of all containers. Many exposed ports would make each list slow. At a relative path,

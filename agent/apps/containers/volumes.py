@@ -62,7 +62,7 @@ class Volumes:
         """Create the volumes that the entry's target lacks for this image; errors as of ``plan``.
 
         The journal names them before they are made, so that they are removed if the operation
-        breaks off; and the image, so that it stays. Return the target with the whole map.
+        is interrupted; and the image, so that it stays. Return the target with the whole map.
         """
         target, missing = await self.plan(entry.target, image)
         made = tuple(dict.fromkeys((*entry.new_volumes, *self._journalled(entry), *missing)))
@@ -166,7 +166,7 @@ class Volumes:
     def owned(self, app: App) -> dict[str, str]:
         """Return the volumes, by path, that go with an app when it is deleted.
 
-        Data that was kept from before belongs to an app only once its creation has succeeded.
+        Data that an earlier delete kept belongs to an app only once its creation has succeeded.
         """
         unfinished = self._context.repository.entry(app.name)
         own = {} if isinstance(unfinished, CreateEntry) or app.failed else dict(app.volumes)
@@ -272,7 +272,7 @@ def mounted_volumes(app: App, image: Image, defaults: AppDefaults) -> dict[str, 
 
 
 def check_volumes(volumes: Mapping[str, str], image: str) -> None:
-    """Refuse a map that is too large; UnfitImage."""
+    """Reject a map that is too large; UnfitImage."""
     if len(volumes) > MAX_VOLUMES:
         raise UnfitImage(
             f"with the image `{image}` the app would have {len(volumes)} volumes, and may have"

@@ -9,7 +9,7 @@ from agent.apps.context import AgentContext
 from agent.engine.errors import (
     AnswerTooLong,
     EngineError,
-    EngineRefused,
+    EngineRejected,
     ImageTooLarge,
     PullTimeout,
 )
@@ -34,8 +34,8 @@ MOST_PULLS_OF_KEY = 2
 class PulledImages:
     """Pulls images, and notes those that were not on the host before: the agent may remove them.
 
-    Each pull waits for its turn, and is written down before it is begun. After one that broke off,
-    because it was cancelled or took too long, or the agent was killed, ``finish_broken_off``
+    Each pull waits for its turn, and is written down before it is begun. After an interrupted one,
+    because it was cancelled or took too long, or the agent was killed, ``finish_interrupted``
     finds out what it brought. An image that is too large to be read is removed at once: many of
     them would make the engine's list of all images too long.
     """
@@ -89,7 +89,7 @@ class PulledImages:
         except (PullTimeout, asyncio.CancelledError):
             self._given_up_at[pull.reference] = self._context.clock()
             raise
-        except EngineRefused:
+        except EngineRejected:
             await self._context.repository.pulls.end(pull, None, frozenset())
             raise
         await self._end(pull, await self._image(pull))
@@ -102,7 +102,7 @@ class PulledImages:
             # Before the pull it did not lead there: the pull would not have begun.
             try:
                 await self._context.engine.remove_image(pull.reference)
-            except EngineRefused as error:
+            except EngineRejected as error:
                 self._context.log.warning(
                     "image too large, and not removed", image=pull.reference, reason=str(error)
                 )
@@ -131,8 +131,8 @@ class PulledImages:
         tags = frozenset(each for each in new if full_reference(each) == full)
         await self._context.repository.pulls.end(pull, image.id, tags)
 
-    async def finish_broken_off(self) -> None:
-        """Record the images of pulls that broke off after the engine had carried them out.
+    async def finish_interrupted(self) -> None:
+        """Record the images of pulls that were interrupted after the engine had done them.
 
         Raises:
             EngineError, StoreError: it is to be called again later.
@@ -149,7 +149,7 @@ class PulledImages:
             image = await self._image(pull)
         except ImageTooLarge:
             return
-        if image is not None and await self._was_carried_out(pull):
+        if image is not None and await self._was_done(pull):
             await self._end(pull, image)
         elif self._context.clock() - pull.alive_at > LATE_SECONDS:
             await self._context.repository.pulls.end(pull, None, frozenset())
@@ -157,7 +157,7 @@ class PulledImages:
             return
         self._given_up_at.pop(reference, None)
 
-    async def _was_carried_out(self, pull: Pull) -> bool:
+    async def _was_done(self, pull: Pull) -> bool:
         """Return whether the engine completed this pull and the image is unchanged since.
 
         A pull of somebody else has the same event, so it counts only if it ended while the agent

@@ -14,7 +14,7 @@ from agent.engine.errors import (
     AnswerTooLong,
     DiskFull,
     EngineError,
-    EngineRefused,
+    EngineRejected,
     ImageUnavailable,
 )
 from agent.engine.logins import digest_of
@@ -103,7 +103,7 @@ class UnneededImages:
     async def _remove_unless_needed(self, image_id: str, reason: Reason) -> None:
         """Remove an image, for the ``disk`` also that of a former revision.
 
-        If the engine refuses, that is logged, and the image stays.
+        If the engine rejects, that is logged, and the image stays.
         """
         async with self._use.removal():
             # It may have become needed, or have been removed, since it was chosen.
@@ -112,7 +112,7 @@ class UnneededImages:
                 return
             try:
                 removed = await self._remove(image)
-            except EngineRefused as error:
+            except EngineRejected as error:
                 self._warn_once(image_id, str(error))
                 return
             if removed:
@@ -202,12 +202,12 @@ class ImageCollector:
             await self._operation_ended.wait()
             self._operation_ended.clear()
             # A busy engine soon forgets what it pulled.
-            await self._logged(self._pulled.finish_broken_off())
+            await self._logged(self._pulled.finish_interrupted())
             await self._logged(self._unneeded.remove())
 
     async def _look_each_minute(self) -> None:
         while True:
-            await self._logged(self._pulled.finish_broken_off())
+            await self._logged(self._pulled.finish_interrupted())
             await self._logged(self._unneeded.look())
             await asyncio.sleep(LOOK_SECONDS)
 

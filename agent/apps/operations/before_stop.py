@@ -16,7 +16,7 @@ from agent.apps.labels import container_labels
 from agent.apps.runner.job import Job
 from agent.engine.errors import (
     DiskFull,
-    EngineRefused,
+    EngineRejected,
     NetworkNotFound,
     ObjectNotFound,
     PortsNotPublished,
@@ -102,7 +102,7 @@ async def _check(host: Host, app: App, following: str | None) -> None:
         ) from error
     except (DiskFull, NetworkNotFound):
         raise
-    except EngineRefused as error:  # whatever else it lacks, such as a program
+    except EngineRejected as error:  # whatever else it lacks, such as a program
         host.context.log.debug("container without a program not started", reason=str(error))
     finally:
         host.data.in_use.discard(probe.name)

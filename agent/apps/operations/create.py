@@ -11,7 +11,7 @@ from agent.apps.host import Host
 from agent.apps.requests import KINDS, Create
 from agent.apps.runner.job import Job
 from agent.engine.errors import (
-    EngineRefused,
+    EngineRejected,
     EngineUnavailable,
     ImageUnavailable,
     NameInUse,
@@ -46,7 +46,7 @@ async def carry_out_create(host: Host, job: Job, entry: CreateEntry) -> None:
         taken = name_taken(entry.app)
         await _undo(host, entry, taken)
         raise taken from error
-    except (AppError, EngineRefused) as error:
+    except (AppError, EngineRejected) as error:
         await _undo(host, entry, error)
         raise
 
@@ -91,7 +91,7 @@ async def _undo(host: Host, entry: CreateEntry, error: Exception) -> None:
     await host.containers.undo(entry)
     failed = None
     if entry.header.background and not isinstance(error, OperationCancelled):
-        # Volumes that were kept from before are not the failed app's: they stay without it.
+        # Volumes that an earlier delete kept are not the failed app's: they stay without it.
         failed = msgspec.structs.replace(
             with_image(entry.target, None), volumes={}, failed=True, message=str(error)
         )
@@ -110,11 +110,11 @@ async def recover_create(host: Host, job: Job, entry: CreateEntry) -> None:
         app = with_image(entry.target, running[0].image_id)
         try:
             await _start(host, entry, app, running[0].id)
-        except (AppError, EngineRefused) as error:
+        except (AppError, EngineRejected) as error:
             await _undo(host, entry, error)
             raise
     elif not entry.header.background:
-        await _undo(host, entry, EngineUnavailable("the creation broke off"))
+        await _undo(host, entry, EngineUnavailable("the creation was interrupted"))
     elif KINDS[job.header.operation].cancels:
         await _undo(host, entry, _not_begun_again(job.header))
     else:
@@ -127,6 +127,6 @@ async def recover_create(host: Host, job: Job, entry: CreateEntry) -> None:
 
 def _not_begun_again(header: EntryHeader) -> OperationCancelled:
     return OperationCancelled(
-        f"the create of app `{header.app}` broke off, and was not begun again because of a"
+        f"the create of app `{header.app}` was interrupted, and was not repeated because of a"
         f" {header.operation} that `{header.by}` asked for; ask again if it is still wanted"
     )

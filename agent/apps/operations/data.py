@@ -1,8 +1,8 @@
 """The data of an app: reading it as a tar, and replacing it by one, whole or not at all.
 
 A restore fills new volumes from the tar, and makes them the app's. The mounts of a container cannot
-change, so the container is replaced. If the operation breaks off before that, all that it made is
-removed; later, the old container and volumes are.
+change, so the container is replaced. If the operation is interrupted before that, all that it made
+is removed; later, the old container and volumes are.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from agent.apps.errors import AppNotRunning, AppNotStopped
 from agent.apps.host import Host
 from agent.apps.requests import Request, Restore
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineConflict, EngineRefused, ObjectNotFound
+from agent.engine.errors import EngineConflict, EngineRejected, ObjectNotFound
 from agent.engine.models import MIB, Container, InspectedContainer
 from agent.journal import ExportEntry, ReplaceEntry
 from agent.model import App
@@ -75,7 +75,7 @@ async def make_restored(
     # Somebody may have started the container by hand, or mounted the volumes elsewhere.
     await _stopped(host, before)
     await _check_unused(host, before, [before.volumes[path] for path in filled])
-    with suppress(EngineRefused):  # what a reading that broke off left keeps the former volumes
+    with suppress(EngineRejected):  # what an interrupted reading left keeps the former volumes
         await host.data.sweep()
     entry = msgspec.structs.replace(entry, target=restored_app(entry, filled))
     await host.context.repository.advance(entry)

@@ -1,7 +1,7 @@
 """Keeping an app that should run up and healthy, and others down, without a request.
 
-Only a restart and a stop have an entry in the journal. If any of the others breaks off, the next
-look at the container finds out.
+Only a restart and a stop have an entry in the journal. If any of the others is interrupted, the
+next look at the container finds out.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ from agent.apps.requests import (
     StartDown,
 )
 from agent.apps.runner.job import Job
-from agent.engine.errors import DiskFull, EngineRefused, NetworkNotFound
+from agent.engine.errors import DiskFull, EngineRejected, NetworkNotFound
 from agent.engine.models import InspectedContainer
 from agent.journal import StartEntry, StopEntry
 from agent.model import App, Down, not_started
@@ -29,7 +29,7 @@ async def start_down(host: Host, job: Job, _request: StartDown) -> None:
     """Start the app's container, and leave it to the engine whether it stays up.
 
     Raises:
-        EngineRefused: it does not start; the app holds the reason and the number of tries.
+        EngineRejected: it does not start; the app holds the reason and the number of tries.
 
     """
     app = host.context.repository.get(job.app)
@@ -42,7 +42,7 @@ async def start_down(host: Host, job: Job, _request: StartDown) -> None:
     job.header = msgspec.structs.replace(job.header, reason=reason)
     try:
         await host.containers.start_unchecked(container)
-    except EngineRefused as error:
+    except EngineRejected as error:
         failed = not_started(app, error)
         await host.context.repository.put(failed, outcome_of=job.header, error=error)
         raise
@@ -55,7 +55,7 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
 
     Raises:
         DiskFull, NetworkNotFound, StartFailed: it could not be started again, and was not stopped.
-        EngineRefused: it does not start; the app holds the reason and the number of tries.
+        EngineRejected: it does not start; the app holds the reason and the number of tries.
 
     """
     app = host.context.repository.get(job.app)
@@ -73,7 +73,7 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
     await job.commit(entry)
     try:
         entry = await check_and_drain(host, job, entry, container, container.id)
-    except (AppError, EngineRefused) as error:
+    except (AppError, EngineRejected) as error:
         await host.context.repository.finish(entry, app, error=error)
         raise
     host.context.log.warning("restarting an app that is unhealthy", app=app.name)
@@ -81,7 +81,7 @@ async def restart_unhealthy(host: Host, job: Job, request: RestartUnhealthy) -> 
     await host.containers.stop(container)
     try:
         await host.containers.start_unchecked(container)
-    except EngineRefused as error:
+    except EngineRejected as error:
         await host.context.repository.finish(entry, not_started(app, error), error=error)
         raise
     await host.context.repository.finish(entry, app)
@@ -95,7 +95,7 @@ async def set_autostart(host: Host, job: Job, request: LetStart | LeaveStopped) 
     the ``repeated`` failures.
 
     Raises:
-        EngineRefused: it is as it was.
+        EngineRejected: it is as it was.
 
     """
     job.repeated = request.repeated

@@ -16,7 +16,7 @@ from agent.apps.runner.job import Job
 from agent.apps.runner.runner import Plan
 from agent.engine.errors import (
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     EngineUnavailable,
     ObjectNotFound,
 )
@@ -91,7 +91,7 @@ async def _restart(host: Host, job: Job, entry: StartEntry, container: Container
     """Restart an app that is up; leave it up if it could not start again."""
     try:
         entry = await check_and_drain(host, job, entry, container, container.id)
-    except (AppError, EngineRefused) as error:
+    except (AppError, EngineRejected) as error:
         await _give_up(host, entry, error)
         raise
     await host.containers.stop(container)
@@ -106,7 +106,7 @@ async def _give_up(host: Host, entry: StartEntry, error: Exception) -> None:
 async def _start(host: Host, entry: StartEntry, container: Container) -> None:
     try:
         app = await host.containers.start_again(entry.target, container)
-    except (AppError, EngineRefused) as error:
+    except (AppError, EngineRejected) as error:
         await _stop_failed(host, entry.before, container)
         before = msgspec.structs.replace(entry.before, message=str(error))
         await host.context.repository.finish(entry, not_started(before, error), error=error)
@@ -126,7 +126,7 @@ async def recover_start(host: Host, job: Job, entry: StartEntry) -> None:
     """Start the container, after it was stopped for a restart; give up if it is gone."""
     container = await host.containers.current(entry.target)
     if container is None:
-        await _give_up(host, entry, EngineUnavailable("the start broke off"))
+        await _give_up(host, entry, EngineUnavailable("the start was interrupted"))
     elif entry.header.operation == "restart" and _ran_before(container, entry.header.since):
         await _restart(host, job, entry, container)
     elif container.state == "paused":
@@ -210,7 +210,7 @@ async def carry_out_delete(host: Host, job: Job, entry: DeleteEntry) -> None:
     DataInUse: a container has begun to use it; the app is gone.
     """
     await _remove_containers(host, job, entry)
-    with suppress(EngineRefused):  # what a reading that broke off left keeps the data
+    with suppress(EngineRejected):  # what an interrupted reading left keeps the data
         await host.data.sweep()
     try:
         await host.volumes.remove(entry.app, entry.volumes)

@@ -43,7 +43,7 @@ async def plan_password(host: Host, job: Job, request: SetPassword) -> PasswordE
 async def carry_out_password(host: Host, _job: Job, entry: PasswordEntry) -> None:
     """Set the password in a running container; else leave it for the next start.
 
-    It is pending where the engine refuses that now. NoSuchUser: the app is as it was.
+    It is pending where the engine rejects that now. NoSuchUser: the app is as it was.
     """
     await _carry_out(host, entry, answers=not entry.header.background)
 

@@ -1,9 +1,8 @@
 """Replacing an app's container by another, so that one of the two always remains.
 
 The new container is made beside the old one; the old one is drained and stopped, and the new one
-started and watched until it has settled. A replacement that breaks off before that is undone, one
-that breaks off later is finished, and so is one that breaks off while it drains. Its entry in the
-journal says which.
+started and watched until it has settled. A replacement that is interrupted before that is undone.
+One that is interrupted later, or while it drains, is finished. Its entry in the journal says which.
 """
 
 import msgspec
@@ -17,7 +16,7 @@ from agent.apps.operations.create import make_container
 from agent.apps.operations.data import make_restored, unused_volumes
 from agent.apps.requests import Rebuild, Restore
 from agent.apps.runner.job import Job
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.engine.models import Container
 from agent.journal import ReplacedEntry, ReplaceEntry
 from agent.model import App, is_left_down, not_started
@@ -81,7 +80,7 @@ async def carry_out_replacement(host: Host, job: Job, entry: ReplaceEntry) -> No
             target, container_id = await make_container(host, job, entry)
             made = _with_volumes(host, entry, target)
         replaced = await _swap(host, job, made, container_id)
-    except (AppError, EngineRefused) as error:
+    except (AppError, EngineRejected) as error:
         # Why a tar is not taken is no matter of the app.
         is_of_tar = isinstance(job.request, Restore)
         await _undo(host, entry, error, entry.before.message if is_of_tar else str(error))
@@ -170,7 +169,7 @@ async def _restart(host: Host, app: App) -> App:
     if old is not None and old.state not in UP_STATES:
         try:
             await host.containers.start(app, old.id, set_password=False)
-        except (AppError, EngineRefused) as error:
+        except (AppError, EngineRejected) as error:
             # It is shown as long as the app is down, and the message from then on.
             return not_started(app, error)
     return app
@@ -183,12 +182,12 @@ async def recover_replacement(host: Host, job: Job, entry: ReplaceEntry | Replac
     elif (container_id := await _to_swap(host, entry)) is not None:
         try:
             replaced = await _swap(host, job, entry, container_id)
-        except (AppError, EngineRefused) as error:
+        except (AppError, EngineRejected) as error:
             await _undo(host, entry, error, str(error))
             raise
         await _clean_up(host, replaced)
     else:
-        broken_off = EngineUnavailable(f"the {entry.header.operation} broke off")
+        broken_off = EngineUnavailable(f"the {entry.header.operation} was interrupted")
         await _undo(host, entry, broken_off, str(broken_off))
 
 

@@ -1,7 +1,7 @@
 """Bringing an app back to one of its revisions, which makes a new revision.
 
 The container is replaced only if that takes another one, or if it is gone. Data, labels and
-password stay. An operation that breaks off is recovered as the update that it is.
+password stay. An interrupted operation is recovered as the update that it is.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from agent.apps.errors import (
     NoRevisionBefore,
     PortInUse,
     RevisionNotFound,
-    RollbackRefused,
+    RollbackRejected,
 )
 from agent.apps.host import Host
 from agent.apps.operations.update import kinds_of_change, planned_change
@@ -28,7 +28,7 @@ async def plan_rollback(host: Host, job: Job, request: Rollback) -> Plan:
 
     Raises:
         RevisionNotFound, NoRevisionBefore: there is none.
-        RollbackRefused: the host or the settings do not allow it any more.
+        RollbackRejected: the host or the settings do not allow it any more.
         PortForbidden: the key may not give the app the ports of the revision.
         MemoryInUse, AppError, EngineError: as of an update.
 
@@ -83,13 +83,13 @@ async def _target(
             app, revision, container=container, picked_ports_only=picked_ports_only
         )
     except PortInUse as error:
-        raise _refused(app, revision, f"{error.fact}; free that port") from error
+        raise _rejected(app, revision, f"{error.fact}; free that port") from error
     except InvalidApp as error:
-        raise _refused(app, revision, str(error)) from error
+        raise _rejected(app, revision, str(error)) from error
 
 
-def _refused(app: App, revision: Revision, reason: str) -> RollbackRefused:
-    return RollbackRefused(
+def _rejected(app: App, revision: Revision, reason: str) -> RollbackRejected:
+    return RollbackRejected(
         f"app `{app.name}` cannot go back to revision {revision.revision}: {reason}; or update"
         f" the app to the other fields of that revision"
     )

@@ -19,7 +19,7 @@ from agent.apps.operations.replace import planned_replacement
 from agent.apps.requests import AddLabel, RemoveLabel, Update
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import Plan
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import MIB, InspectedContainer
 from agent.journal import LimitsEntry
 from agent.model import (
@@ -111,11 +111,11 @@ async def _check_memory(host: Host, target: App, container_id: str) -> None:
 
 
 async def carry_out_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
-    """Set the new limits; if the engine refuses, those that the container had. MemoryInUse."""
+    """Set the new limits; if the engine rejects, those that the container had. MemoryInUse."""
     try:
         await host.containers.limit(entry.container_id, entry.target)
-    except EngineRefused as error:
-        await _put_back(host, entry)
+    except EngineRejected as error:
+        await _restored(host, entry)
         await host.context.repository.finish(entry, entry.before, error=error)
         raise MemoryInUse(
             f"the limits cannot be changed at present: {error}; stop the app first"
@@ -123,15 +123,15 @@ async def carry_out_limits(host: Host, _job: Job, entry: LimitsEntry) -> None:
     await host.context.repository.finish(entry, entry.target)
 
 
-async def _put_back(host: Host, entry: LimitsEntry) -> None:
+async def _restored(host: Host, entry: LimitsEntry) -> None:
     before = entry.before
     limits = msgspec.structs.replace(
         before, cpu=entry.cpu or before.cpu, memory=entry.memory or before.memory
     )
     try:
         await host.containers.limit(entry.container_id, limits)
-    except EngineRefused as error:  # an engine that refuses both has kept the limits
-        host.context.log.debug("limits not put back", app=entry.app, reason=str(error))
+    except EngineRejected as error:  # an engine that rejects both has kept the limits
+        host.context.log.debug("limits not restored", app=entry.app, reason=str(error))
 
 
 async def plan_add_label(host: Host, job: Job, request: AddLabel) -> App | None:

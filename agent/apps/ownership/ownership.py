@@ -15,7 +15,7 @@ from agent.apps.ownership.claims import (
 )
 from agent.apps.repository.repository import AppRepository
 from agent.engine.engine import Engine
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import Container
 from agent.model import App, ForeignObject
 from agent.state.identity import Identity
@@ -44,7 +44,7 @@ class Marks:
         if image_id not in self._of_images:
             try:
                 image = await self._engine.image(image_id)
-            except EngineRefused:
+            except EngineRejected:
                 image = None
             if image is None:
                 return False

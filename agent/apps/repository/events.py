@@ -126,7 +126,7 @@ def _last_lines(output: str, room: int) -> str:
     if len(text) <= room:
         return text
     kept = text[len(text) - max(room, 0) :]
-    # A line that is cut off tells nothing, if others are left.
+    # A line that is cut off says nothing, if others are left.
     return kept.partition("\n")[2] or kept
 
 

@@ -244,7 +244,9 @@ class AppRepository:
         return outcome_event(header, before, revised, now=self._clock(), error=error)
 
     def _replaced(self, unfinished: JournalEntry, entry: JournalEntry) -> Event:
-        error = OperationCancelled(f"it had broken off, and a {entry.header.operation} replaces it")
+        error = OperationCancelled(
+            f"it was interrupted, and a {entry.header.operation} replaces it"
+        )
         return self._outcome(unfinished.header, None, error)
 
     async def events(self, name: str) -> list[Event]:

@@ -68,7 +68,7 @@ class Job:
     async def commit(self, entry: JournalEntry) -> None:
         """Write the entry that the operation begins with.
 
-        From then on it is carried out or undone whatever happens, so a request in the background is
+        From then on it is done or undone in any case, so a request in the background is
         answered.
         """
         await self._repository.begin(entry)

@@ -16,7 +16,7 @@ from agent.engine.errors import (
     DiskFull,
     EngineConflict,
     EngineError,
-    EngineRefused,
+    EngineRejected,
     EngineUnavailable,
     ObjectNotFound,
 )
@@ -35,7 +35,7 @@ MOST_OPERATIONS = 40
 # a program of its app. The apps that one key holds have their share of them.
 MOST_OWN_OPERATIONS = 16
 WAIT_FOR_PROGRAMS: tuple[OperationKind, ...] = ("restart", "keys", "stop")
-# The engine may not answer, and systemd kills the agent a minute after it has told it to end.
+# The engine may not answer, and systemd kills the agent a minute after it has asked it to end.
 INTERRUPT_SECONDS = 5.0
 STOPPING = "the agent is stopping; the operation is recovered at its next start"
 
@@ -80,7 +80,7 @@ class Operations:
     Attributes:
         plan: Checks and reads, and changes nothing; by the type of the request.
         carry_out: Acts on an entry that was just written; by the type of the entry.
-        recover: Finishes or undoes an entry whose operation broke off.
+        recover: Finishes or undoes the entry of an interrupted operation.
         act: Carries out a request that has no plan.
 
     """
@@ -117,7 +117,7 @@ class OperationRunner:
         self.listeners: list[Callable[[], None]] = []
 
     def is_busy(self, name: str) -> bool:
-        """Return whether an operation of the app still runs, or has broken off."""
+        """Return whether an operation of the app still runs, or was interrupted."""
         return name in self.jobs or self._context.repository.entry(name) is not None
 
     def has_own_place(self, name: str) -> bool:
@@ -136,7 +136,7 @@ class OperationRunner:
         return of_holders < share(MOST_OWN_OPERATIONS)
 
     def status(self, name: str) -> OperationStatus | None:
-        """Return the app's operation that has not ended: one that runs, or one that broke off.
+        """Return the app's operation that has not ended: it runs, or it was interrupted.
 
         A job whose outcome was written has ended: a client may have got its event already.
         """
@@ -204,7 +204,7 @@ class OperationRunner:
         self._track(job, asyncio.create_task(self._operate(job, request, requester)))
 
     async def recover(self, entry: JournalEntry, *, repeated: bool) -> None:
-        """Finish or undo an operation that broke off.
+        """Finish or undo an interrupted operation.
 
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
         runs, or the agent stops. Errors are raised as by ``run``.
@@ -316,7 +316,7 @@ class OperationRunner:
             ) from error
 
     async def _recover_before(self, job: Job) -> bool:
-        """Recover what broke off before; return whether something is left to do."""
+        """Recover what was interrupted before; return whether something is left to do."""
         unfinished = self._context.repository.entry(job.app)
         if unfinished is not None:
             await self._try_recover(job, unfinished)
@@ -326,10 +326,10 @@ class OperationRunner:
         return True
 
     async def _try_recover(self, job: Job, entry: JournalEntry) -> None:
-        """Recover an operation that broke off; if that fails, the client need not know."""
+        """Recover an interrupted operation; if that fails, the client need not know."""
         try:
             await self._recover_entry(job, entry)
-        except (AppError, EngineRefused) as error:
+        except (AppError, EngineRejected) as error:
             # A delete may replace any entry. Before other operations the entry has to go.
             unfinished = self._context.repository.entry(job.app) is not None
             if unfinished and job.header.operation != "delete":
@@ -382,9 +382,9 @@ class OperationRunner:
         elif isinstance(error, OperationCancelled):
             log.info("operation cancelled", reason=str(error))
         elif isinstance(error, AppError | EngineError | StoreError):
-            # The access log has the requests that were refused before anything began.
-            refused = isinstance(error, AppError) and not job.committed.is_set()
-            write = log.debug if job.repeated or refused else log.warning
+            # The access log has the requests that were rejected before anything began.
+            rejected = isinstance(error, AppError) and not job.committed.is_set()
+            write = log.debug if job.repeated or rejected else log.warning
             write("operation failed", reason=reason_of(error))
         else:
             log.error("operation failed by a defect", exc_info=error)

@@ -24,7 +24,7 @@ class Apps:
     """The apps of this host.
 
     An operation that calls the engine to change something is written to the journal first. It goes
-    on if the client disconnects, and there is only one at a time for an app. One that breaks off is
+    on if the client disconnects, and there is only one at a time for an app. An interrupted one is
     finished or undone at the next start, or when the engine is back. Operations return the record
     of the app when they have ended; in the background, as soon as they are in the journal.
     """

@@ -14,7 +14,7 @@ from agent.apps.records import AppView, record, with_inspection
 from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import (
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     ObjectNotFound,
 )
 from agent.engine.models import (
@@ -121,7 +121,7 @@ class AppQueries:
         """Return processes with the names of their users in the container, where it has any."""
         try:
             passwd = await self._context.engine.read_file(container_id, "/etc/passwd")
-        except EngineRefused:
+        except EngineRejected:
             return found
         names = dict[str, str]()
         for line in passwd.decode("utf-8", "replace").split("\n"):
@@ -135,7 +135,7 @@ class AppQueries:
 
         Raises:
             AppNotRunning: it does not run.
-            EngineRefused: it runs, and the engine does not measure it.
+            EngineRejected: it runs, and the engine does not measure it.
 
         """
         app, idle = (
@@ -152,7 +152,7 @@ class AppQueries:
         if not runs:
             raise idle
         if sample is None:
-            raise EngineRefused(f"app `{name}` runs, but the container engine does not measure it")
+            raise EngineRejected(f"app `{name}` runs, but the container engine does not measure it")
         return self._stats(app.container_id, sample)
 
     async def _runs(self, container_id: str) -> bool:

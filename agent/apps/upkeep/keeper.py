@@ -12,7 +12,7 @@ from agent.apps.requests import Request
 from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.upkeep.inspector import Inspector
 from agent.apps.upkeep.reconciler import ContainerObserver
-from agent.engine.errors import EngineError, EngineRefused
+from agent.engine.errors import EngineError, EngineRejected
 from agent.engine.models import Container, EngineRun
 from agent.model import App, Down
 from runtime.pauses import Pauses
@@ -141,7 +141,7 @@ class Keeper(ContainerObserver):
             for each, at in self._stopped_at.items()
             if each in containers and containers[each].state not in UP_STATES
         }
-        refused = list[EngineRefused]()
+        rejected = list[EngineRejected]()
         for name in names:
             for keep in (self._start, self._restart, self._set_autostart, self._set_password):
                 if self._runner.is_busy(name):
@@ -153,10 +153,10 @@ class Keeper(ContainerObserver):
                     break
                 try:
                     await keep(app, container)
-                except EngineRefused as error:  # the rest is done all the same
-                    refused.append(error)
-        if refused:
-            raise refused[0]
+                except EngineRejected as error:  # the rest is done all the same
+                    rejected.append(error)
+        if rejected:
+            raise rejected[0]
 
     def _is_due(self, schedule: RestartSchedule, app: App) -> bool:
         """Return whether to begin work now that waits for a program of an app.
@@ -235,7 +235,7 @@ class Keeper(ContainerObserver):
             await self._attempt(schedule, kind(app.name, repeated))
 
     async def _set_password(self, app: App, container: Container) -> None:
-        """Set a password that waits: for its app to run, or since it was refused."""
+        """Set a password that waits: for its app to run, or since it was rejected."""
         if not (app.password_pending and container.state == "running"):
             self._passwords.well(app.name)
         elif self._is_due(self._passwords, app):

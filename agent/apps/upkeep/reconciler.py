@@ -7,7 +7,7 @@ from contextlib import suppress
 from agent.apps.host import Host
 from agent.apps.runner.runner import OperationRunner
 from agent.apps.upkeep.sweeper import Sweeper
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.engine.models import Container, ContainerEvent
 from agent.journal import JournalEntry
 from runtime.pauses import Pauses
@@ -29,7 +29,7 @@ class ContainerObserver:
 
         Raises:
             EngineUnavailable, StoreError: it is called again later; so are those after it.
-            EngineRefused: it is called again later; those after it look at once.
+            EngineRejected: it is called again later; those after it look at once.
 
         """
         del containers
@@ -102,7 +102,7 @@ class JournalRecovery:
 
     async def sweep_data(self) -> None:
         """Remove the containers that only served to read data, and that nobody uses any more."""
-        with suppress(EngineRefused):  # it is tried again the next time
+        with suppress(EngineRejected):  # it is tried again the next time
             await self._host.data.sweep()
 
     def _begin(self, entry: JournalEntry) -> asyncio.Task[None]:
@@ -196,12 +196,12 @@ class Reconciler:
             listed = await self._ownership.containers()
         containers = {container.id: container for container in listed}
         await self._sweeper.rename(containers)
-        refused = list[EngineRefused]()
+        rejected = list[EngineRejected]()
         for observer in self._observers:
             try:
                 await observer.observe(containers)
-            except EngineRefused as error:  # the others look all the same
-                refused.append(error)
+            except EngineRejected as error:  # the others look all the same
+                rejected.append(error)
         await self.journal.sweep_data()
-        if refused:
-            raise refused[0]
+        if rejected:
+            raise rejected[0]

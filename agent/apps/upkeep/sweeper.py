@@ -9,7 +9,7 @@ from agent.apps.containers.containers import UP_STATES
 from agent.apps.host import Host
 from agent.apps.labels import APP_LABEL
 from agent.apps.runner.runner import OperationRunner
-from agent.engine.errors import EngineRefused, ObjectNotFound
+from agent.engine.errors import EngineRejected, ObjectNotFound
 from agent.engine.models import Container
 from agent.model import FIELD_KINDS, App, FieldKind
 
@@ -72,7 +72,7 @@ class Sweeper:
             return
         try:
             await self._host.containers.remove(container.id)
-        except EngineRefused as error:  # other containers are swept all the same
+        except EngineRejected as error:  # other containers are swept all the same
             self._warn_once("container not removed", container, reason=str(error))
         else:
             self._warn("container removed that an undone operation had left", container)
@@ -88,7 +88,7 @@ class Sweeper:
     async def _rename(self, container: Container, name: str) -> None:
         try:
             renamed = await self._host.containers.rename(container.id, name)
-        except EngineRefused as error:  # the others are compared all the same
+        except EngineRejected as error:  # the others are compared all the same
             self._warn_once("container not renamed", container, reason=str(error))
         else:
             if not renamed:
@@ -149,7 +149,7 @@ class Sweeper:
             return await self._with_password(app, seen)
         except ObjectNotFound:
             return None
-        except (msgspec.MsgspecError, EngineRefused) as error:
+        except (msgspec.MsgspecError, EngineRejected) as error:
             # Each sweep tries again.
             self._warn_once("container not read", container, reason=str(error))
             return None
@@ -157,7 +157,7 @@ class Sweeper:
     async def _with_password(self, app: App, container: Container) -> App:
         try:
             held = await self._host.passwords.read_hash(container)
-        except EngineRefused as error:
+        except EngineRejected as error:
             message = f"its password is not known, set it again: {error}"
             return msgspec.structs.replace(app, message=message)
         return msgspec.structs.replace(app, password=held)

@@ -68,7 +68,7 @@ accepts() { # VERSION UNIT
     CREDENTIALS_DIRECTORY=$work/credentials \
         setpriv --reuid "$user" --regid "$user" --init-groups \
         "$environment/bin/python" -I -m "$program.main" --config "$settings" --check >&2 || {
-        say "$settings is refused by version $1, see above"
+        say "$settings is rejected by version $1, see above"
         status=1
     }
     rm -rf "$work"
@@ -78,11 +78,11 @@ accepts() { # VERSION UNIT
 # The same for each unit that is in use.
 check_settings() { # VERSION
     own_settings
-    refused=0
+    rejected=0
     for unit in $( (enabled_units; running_units) | sort -u); do
-        accepts "$1" "$unit" || refused=1
+        accepts "$1" "$unit" || rejected=1
     done
-    return "$refused"
+    return "$rejected"
 }
 
 each_unit() { # ACTION, units on standard input

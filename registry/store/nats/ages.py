@@ -1,6 +1,6 @@
-"""When nodes were last heard of: frequent small messages, and a periodic snapshot of all ages.
+"""When nodes were last seen: frequent small messages, and a periodic snapshot of all ages.
 
-A small message holds the nodes heard from since the message before. Its key is one of a ring of
+A small message holds the nodes seen since the message before. Its key is one of a ring of
 keys, and each run of a registry has its own ring. A complete snapshot makes the earlier messages
 unneeded, so the registry writes over the ring of the previous generation from its beginning. The
 bucket thus holds a bounded number of messages, however long registries run. Each snapshot is
@@ -48,7 +48,7 @@ MAX_ENTRIES = 2000
 HeardOrAge = TypeVar("HeardOrAge", Heard, Age)
 
 
-# Each registry writes so often, whether it has heard of a node or not: its own message shows that
+# Each registry writes so often, whether it has seen a node or not: its own message shows that
 # the servers have a quorum, and that all messages before it were delivered.
 REPORT_SECONDS = 0.5
 REMOVED_AFTER_SECONDS = 60
@@ -205,7 +205,7 @@ class Reports:
         self.problem = ""
 
     def write_heard(self, heard: Sequence[Heard], finishing: Finishing, *, seen: int = 0) -> None:
-        """Write which nodes were heard of, as they were at the sequence `seen`."""
+        """Write which nodes were seen, as they were at the sequence `seen`."""
         self._reported_at = self._loop.time()
         batches = list(in_batches(heard, self._publisher.max_value)) or [[]]
         errors: list[Exception | None] = []

@@ -156,7 +156,7 @@ class Applier:
             else:
                 self._on_other(message, kind)
         except msgspec.MsgspecError:
-            # It was written by something else. A node in memory is put back when it is heard of.
+            # It was written by something else. A node in memory is restored when it reports.
             if kind == NODE:
                 self.revisions.record(hostname_of(message.key), message.sequence, stored=False)
         self._operations.reached(message.sequence)
@@ -226,7 +226,7 @@ class Applier:
     def _is_old(self, message: Message, uptime: float) -> bool:
         """Return whether it was written before the bucket lost its end: memory is newer.
 
-        The uptime tells that only of what was there at the loss: other registries may be behind.
+        The uptime shows that only for what was there at the loss: other registries may be behind.
         """
         if hostname_of(message.key) in self._recovered:
             return False
@@ -263,7 +263,7 @@ class Applier:
             self.current_sequence = message.sequence
 
     def _on_ages(self, message: Message) -> None:
-        """Take over ages: after a long cut, nothing else tells what was heard meanwhile."""
+        """Take over ages: after a long cut, nothing else shows what was seen meanwhile."""
         self._rings.delivered_ages(message)
         if self._loaded is not None:
             self._loaded.heard(message)

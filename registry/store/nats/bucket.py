@@ -34,7 +34,7 @@ NO_SUITABLE_PEERS = 10005
 CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention", "storage")
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """JetStream rejects a request; `code` is its number of the error."""
 
     def __init__(self, code: int, description: str) -> None:
@@ -45,7 +45,7 @@ class Refused(Exception):
 async def ask_jetstream(link: Link, subject: str, request: object = None) -> dict[str, Any]:
     """Return the answer of JetStream's API to a request, which is sent as JSON.
 
-    Raises Refused, NoConnection.
+    Raises Rejected, NoConnection.
     """
     payload = b"" if request is None else msgspec.json.encode(request)
     try:
@@ -60,7 +60,7 @@ async def ask_jetstream(link: Link, subject: str, request: object = None) -> dic
     if "error" in answer:
         error_ = answer["error"]
         code, text = error_.get("err_code", 0), error_.get("description", "no reason given")
-        raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Refused(code, text)
+        raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Rejected(code, text)
     return answer
 
 
@@ -76,7 +76,7 @@ class BucketAddress:
     def from_url(cls, url: str, options: NatsOptions) -> Self | None:
         """Return the place that `nats://HOST[:PORT][,HOST...]/BUCKET` names; None if it does not.
 
-        A user in the URL is refused: URLs are logged.
+        A user in the URL is rejected: URLs are logged.
         """
         hosts, _, bucket = url.removeprefix(SCHEME).partition("/")
         servers = [_SERVER.fullmatch(host) for host in hosts.split(",")]
@@ -99,10 +99,10 @@ class BucketAddress:
 class BucketState(NamedTuple):
     """What a bucket is like now.
 
-    `created` tells it from another one of the same name; `last` is its last sequence, `first` that
-    of the oldest message, `subjects` the number of keys, `consumers` how many registries read it,
-    or did so some seconds ago. `servers` are those that keep it, `replicas` how many it is to have,
-    `cluster` is the name of their cluster, empty for a server alone.
+    `created` distinguishes it from another one of the same name; `last` is its last sequence,
+    `first` that of the oldest message, `subjects` the number of keys, `consumers` how many
+    registries read it, or did so some seconds ago. `servers` are those that keep it, `replicas`
+    how many it is to have, `cluster` is the name of their cluster, empty for a server alone.
     """
 
     created: str
@@ -129,10 +129,10 @@ async def find_bucket(link: Link, bucket: str) -> BucketState | None:
 async def _info(link: Link, bucket: str) -> dict[str, Any] | None:
     try:
         info = await ask_jetstream(link, f"STREAM.INFO.{stream_of(bucket)}")
-    except Refused as error:
+    except Rejected as error:
         if error.code == STREAM_NOT_FOUND:
             return None
-        raise StoreOpenError(f"JetStream refuses the bucket {bucket}: {error}") from error
+        raise StoreOpenError(f"JetStream rejects the bucket {bucket}: {error}") from error
     _check(bucket, info["config"])
     return info
 
@@ -152,7 +152,7 @@ async def open_bucket(link: Link, place: BucketAddress) -> BucketState:
     for replicas in wanted:
         try:
             return _state(await ask_jetstream(link, *_creation(bucket, options, replicas)))
-        except Refused as error:
+        except Rejected as error:
             if error.code == STREAM_NAME_IN_USE:  # another registry has just made it
                 return await open_bucket(link, place)
             if error.code != NOT_CLUSTERED or replicas == wanted[-1]:
@@ -190,7 +190,7 @@ def _lowered(tags: Iterable[str]) -> set[str]:
     return {tag.lower() for tag in tags}
 
 
-def _creation_failed(place: BucketAddress, replicas: int, error: Refused) -> Exception:
+def _creation_failed(place: BucketAddress, replicas: int, error: Rejected) -> Exception:
     problem = (
         f"the bucket {place.bucket} cannot be made with {replicas} replicas: {error}"
         " (see `nats.replicas`, `nats.placement_tags` and `nats.placement_cluster`)"

@@ -36,7 +36,7 @@ REMEDY = (
 
 
 class Server(NamedTuple):
-    """What a server says of itself."""
+    """What a server reports of itself."""
 
     name: str
     version: str

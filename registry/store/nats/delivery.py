@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nats import errors
 from nats.aio.msg import Msg
 
-from registry.store.nats.bucket import Refused, ask_jetstream, stream_of
+from registry.store.nats.bucket import Rejected, ask_jetstream, stream_of
 from registry.store.nats.link import Link, NoConnection
 
 NANOSECONDS = 1_000_000_000
@@ -97,8 +97,8 @@ class Delivery:
                 f"CONSUMER.CREATE.{stream}.{name}.{filter_subject}",
                 {"stream_name": stream, "config": config, "action": "create"},
             )
-        except Refused as error:
-            raise NoConnection(f"JetStream refuses a consumer: {error}") from error
+        except Rejected as error:
+            raise NoConnection(f"JetStream rejects a consumer: {error}") from error
         self._last_sign = self._loop.time()
         if not info["num_pending"] and not self._number:
             self.caught_up.set()
@@ -137,7 +137,7 @@ class Delivery:
     async def end(self) -> None:
         """Take no more messages, and remove the consumer, which the server does later anyway."""
         if self._name and not self._link.lost.is_set():
-            with suppress(Refused, NoConnection):
+            with suppress(Rejected, NoConnection):
                 await ask_jetstream(
                     self._link, f"CONSUMER.DELETE.{stream_of(self._bucket)}.{self._name}"
                 )

@@ -1,7 +1,7 @@
 """What the bucket holds: keys, and values in JSON.
 
 `node.HOSTNAME` is a node. `heard.RUN.GENERATION.NUMBER` are the nodes that a run of a registry has
-heard of without a change. `ages.RUN-BEGUN.NUMBER` say when each node was last heard of,
+seen without a change. `ages.RUN-BEGUN.NUMBER` say when each node was last seen,
 `ages.begun` and `ages.complete` when all of these were begun and complete. `registry.current` says
 that what is stored is current. `registry.format` says how all of this is written, if it is not
 format 1.
@@ -9,7 +9,7 @@ format 1.
 Within a format, values may get more fields, and the bucket more kinds of keys: what a release does
 not know it ignores, and does not keep when it writes the value anew. The document of a node has no
 other fields than those of the format. Whatever an earlier release would read wrongly is another
-format, which that release refuses.
+format, which that release rejects.
 
 Each value says by whom it was written (`by`: the run of the registry, and a number), and at which
 uptime: for how many seconds registries have run on the bucket.
@@ -55,9 +55,9 @@ class StoredNode(Written, frozen=True, kw_only=True):
 
 
 class HeardNodes(Written, frozen=True, kw_only=True):
-    """Nodes that were heard of: hostname, `last_update` and address of each.
+    """Nodes that were seen: hostname, `last_update` and address of each.
 
-    They were heard of as the bucket had them at the sequence `seen`. `name` is that of the
+    They were seen as the bucket had them at the sequence `seen`. `name` is that of the
     registry's host, `denied` and `expected` are the digests of its lists of hosts.
     """
 
@@ -73,7 +73,7 @@ class HeardNodes(Written, frozen=True, kw_only=True):
 
 
 class Age(NamedTuple):
-    """When a node was last heard of, with what was known then."""
+    """When a node was last seen, with what was known then."""
 
     hostname: str
     uptime: float
@@ -82,7 +82,7 @@ class Age(NamedTuple):
 
 
 class Ages(Written, frozen=True, kw_only=True):
-    """When some nodes were last heard of."""
+    """When some nodes were last seen."""
 
     ages: list[Age]
 
@@ -227,7 +227,7 @@ class LoadedNodes:
         self._heard: dict[str, float] = {}
 
     def stored(self, row: Row, uptime: float) -> None:
-        """Keep a node, last heard of at an uptime."""
+        """Keep a node, last seen at an uptime."""
         self._rows[row.hostname] = row
         self._heard[row.hostname] = uptime
 
@@ -237,7 +237,7 @@ class LoadedNodes:
         self._heard.pop(hostname, None)
 
     def heard(self, message: Message) -> None:
-        """Take over what was heard of nodes that are known."""
+        """Take over what was seen nodes that are known."""
         kind = message.key.partition(".")[0]
         if is_deletion(message.headers) or message.key in {BEGUN, COMPLETE}:
             return

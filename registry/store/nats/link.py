@@ -29,7 +29,7 @@ STAGGER_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
 PING_SECONDS = 2
 # What the library says if a server does not accept the login, or has no good certificate.
-LOGIN_REFUSED_TEXTS = (
+LOGIN_REJECTED_TEXTS = (
     "Authorization Violation",
     "certificate verify failed",
     "CERTIFICATE_REQUIRED",
@@ -76,7 +76,7 @@ class NoConnection(Exception):
     """There is no connection to a server, or it ended; the text says why."""
 
 
-class LoginRefused(NoConnection):
+class LoginRejected(NoConnection):
     """The servers do not accept the login, or the registry not their certificates."""
 
 
@@ -133,28 +133,28 @@ class Connector:
     async def connected(self) -> AsyncIterator[Link]:
         """Connect to one of the servers, drawn at random.
 
-        Raises NoConnection if none answers, LoginRefused if all refuse the login. If the caller
-        raises NoConnection, and the login lacked a permission, LoginRefused says so instead.
+        Raises NoConnection if none answers, LoginRejected if all reject the login. If the caller
+        raises NoConnection, and the login lacked a permission, LoginRejected says so instead.
         """
         reasons: list[str] = []
-        refused = 0
+        rejected = 0
         for server in SystemRandom().sample(self._servers, len(self._servers)):
             try:
                 link = await self._connect(server)
             except NoConnection as error:
                 reasons.append(f"{server}: {error}")
-                refused += isinstance(error, LoginRefused)
+                rejected += isinstance(error, LoginRejected)
                 continue
             try:
                 yield link
             except NoConnection as error:
                 if link.denied:
-                    raise LoginRefused(f"{error}: {link.denied}") from error
+                    raise LoginRejected(f"{error}: {link.denied}") from error
                 raise
             finally:
                 await link.close()
             return
-        kind = LoginRefused if refused == len(self._servers) else NoConnection
+        kind = LoginRejected if rejected == len(self._servers) else NoConnection
         raise kind("; ".join(reasons))
 
     async def _connect(self, server: str) -> Link:
@@ -194,7 +194,7 @@ async def _first(
     """Return the connection that is made first; the other attempts stay in `running`.
 
     Each attempt begins when the one before it has failed, or has taken some time. What failed is
-    added to `failures`. Raises NoConnection if all fail, LoginRefused if that is why.
+    added to `failures`. Raises NoConnection if all fail, LoginRejected if that is why.
     """
     left = deque(attempts)
     while left or running:
@@ -211,8 +211,8 @@ async def _first(
                 return task.result()
             except NoConnection as error:
                 failures.append(error)
-    is_refused = all(isinstance(error, LoginRefused) for error in failures)
-    kind = LoginRefused if is_refused else NoConnection
+    is_rejected = all(isinstance(error, LoginRejected) for error in failures)
+    kind = LoginRejected if is_rejected else NoConnection
     raise kind(_reasons(failures))
 
 
@@ -271,12 +271,12 @@ async def _open(link: Link, url: str, host: str, login: NatsLogin) -> None:
         what = f"{type(error).__name__} {error}".rstrip()
         if login.nkey is None and credentials is None:
             raise _failure(f"that is no NATS server: {what}", login) from error
-        raise LoginRefused(f"the nkey or the credentials cannot be used: {what}") from error
+        raise LoginRejected(f"the nkey or the credentials cannot be used: {what}") from error
 
 
 def _failure(reason: str, login: NatsLogin) -> NoConnection:
-    if any(text in reason for text in LOGIN_REFUSED_TEXTS):
-        return LoginRefused(reason)
+    if any(text in reason for text in LOGIN_REJECTED_TEXTS):
+        return LoginRejected(reason)
     return NoConnection(reason if login.tls is None else f"{reason} ({TLS_HINT})")
 
 

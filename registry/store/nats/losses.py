@@ -24,7 +24,7 @@ BELIEVE_LOSS_AFTER_SECONDS = 5.0
 class Verification:
     """Finds nodes that a purge by hand or a fault of the servers has removed silently.
 
-    That is a loss, no deletion: the nodes stay in memory, and are put back when they are heard of.
+    That is a loss, no deletion: the nodes stay in memory, and are restored when they report.
     It finds changes that were never delivered as well: while this registry was cut off, the bucket
     lost its end, and others wrote a new one.
     """

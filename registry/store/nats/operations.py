@@ -133,8 +133,8 @@ class NodeOperations:
     def after(self, heard: Sequence[Heard], act: Callable[[Sequence[Heard]], None]) -> None:
         """Act once all operations on these hosts that were submitted so far are finished.
 
-        `act` gets what was heard, without the hosts that another registry has changed since: what
-        was heard of is not their node.
+        `act` gets what was seen, without the hosts that another registry has changed since: what
+        was seen is not their node.
         """
         waiting = [self._active[hostname] for hostname, _, _ in heard if hostname in self._active]
         if not waiting:
@@ -258,12 +258,12 @@ class NodeOperations:
                 following()
                 continue
             # Others may have changed the host since it was submitted, as the one before found out.
-            refusal = following.guard() if following.guard is not None else None
-            if refusal is None:
+            rejection = following.guard() if following.guard is not None else None
+            if rejection is None:
                 self._begin(following)
                 return
             waiting.popleft()
-            following.finish(refusal)
+            following.finish(rejection)
         del self._active[operation.hostname]
         if not self._active:
             self._idle.set()

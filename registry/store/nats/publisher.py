@@ -1,7 +1,7 @@
 """Writes to the bucket: sent without waiting for one another, and again until they are delivered.
 
 A write is done when the registry's own consumer delivers it: then a quorum of the servers has
-synced it, and the registry has taken all that comes before. (A server tells its consumers of a
+synced it, and the registry has taken all that comes before. (A server informs its consumers of a
 message after it was synced: a server alone holds the lock of the stream until then, one in a
 cluster applies what a quorum has in its log. So the acknowledgement need not be awaited as well.)
 One that was replaced before it was delivered is done when the consumer delivers what is behind its
@@ -234,7 +234,7 @@ class Publisher:
         await confirmation
 
     def next_mark(self) -> WriteMark:
-        """Return what the value of the next write says of it."""
+        """Return what the value of the next write expects of it."""
         self._numbers += 1
         return WriteMark(self._numbers, f"{self.run}-{self._numbers}", round(self.uptime(), 3))
 
@@ -441,7 +441,7 @@ class Publisher:
                 self.full = f"{FULL}: {reason}"
                 self._fail(write, StoreFull(self.full))
             case WriteRejected(reason):
-                self._fail(write, StoreUnreachable(f"the NATS servers refuse the change: {reason}"))
+                self._fail(write, StoreUnreachable(f"the NATS servers reject the change: {reason}"))
 
     def _acknowledge(self, write: Write, sequence: int) -> None:
         write.sequence = sequence

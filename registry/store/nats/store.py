@@ -31,7 +31,7 @@ from registry.store.protocol import (
 CLOSE_SECONDS = 10.0
 # A heartbeat is answered from memory only if memory has every change that is older than this.
 UP_TO_DATE_SECONDS = 1.0
-# An election takes some seconds. Only after that are operations refused at once.
+# An election takes some seconds. Only after that are operations rejected at once.
 REFUSE_AFTER_SECONDS = 6.0
 
 
@@ -73,7 +73,7 @@ class NatsStore:
         self._applier.follow(nodes)
 
     def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
-        """Keep a node that was heard of `age` seconds ago."""
+        """Keep a node that was seen `age` seconds ago."""
         return self._submit(Operation(row.hostname, row, self._observed(done), guard))
 
     def delete(
@@ -90,16 +90,16 @@ class NatsStore:
         return self._submit(operation)
 
     def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
-        """Keep when nodes were heard of; put back those that the bucket has lost."""
+        """Keep when nodes were seen; restore those that the bucket has lost."""
         finishing = Finishing(self._observed(done))
-        refusal = self._refusal()
-        if refusal is not None:
-            self._loop.call_soon(finishing.finish, refusal)
+        rejection = self._rejection()
+        if rejection is not None:
+            self._loop.call_soon(finishing.finish, rejection)
             return finishing.future
         heard = [(node.hostname, node.last_update, node.address) for node in nodes]
         for hostname, _, _ in heard:
             if hostname not in self._operations and not self._revisions.is_stored(hostname):
-                self._put_back(hostname)
+                self._restored(hostname)
         self._operations.after(
             heard,
             lambda counted: self._reports.write_heard(
@@ -115,9 +115,9 @@ class NatsStore:
 
     async def catch_up(self) -> None:
         """Wait for a message of this registry's own that is sent from now on."""
-        refusal = self._refusal()
-        if refusal is not None:
-            raise refusal
+        rejection = self._rejection()
+        if rejection is not None:
+            raise rejection
         try:
             async with asyncio.timeout(WRITE_SECONDS):
                 await self._publisher.confirmed()
@@ -162,7 +162,7 @@ class NatsStore:
         await self._reports.write(CURRENT, Current, created=self._applier.created)
 
     async def withdraw(self) -> None:
-        """Keep in the bucket that it is not current, since it is put back from a backup."""
+        """Keep in the bucket that it is not current, since it is restored from a backup."""
         await self._reports.remove(CURRENT)
 
     async def close(self) -> None:
@@ -186,7 +186,7 @@ class NatsStore:
         await end([self._working])
         self._publisher.fail_all(StoreUnavailable("the registry is stopping"))
 
-    def _refusal(self) -> Exception | None:
+    def _rejection(self) -> Exception | None:
         """Return why an operation cannot be begun, or None if it can."""
         if self._closing:
             return StoreUnavailable("the registry is stopping")
@@ -202,11 +202,11 @@ class NatsStore:
         return kind(f"{text}: {self._work.reason}")
 
     def _submit(self, operation: Operation) -> asyncio.Future[None]:
-        refusal = self._refusal()
-        if refusal is None:
+        rejection = self._rejection()
+        if rejection is None:
             self._operations.submit(operation)
         else:
-            self._loop.call_soon(operation.finish, refusal)
+            self._loop.call_soon(operation.finish, rejection)
         return operation.future
 
     def _observed(self, done: DoneCallback) -> DoneCallback:
@@ -219,7 +219,7 @@ class NatsStore:
 
         return finished
 
-    def _put_back(self, hostname: str) -> None:
+    def _restored(self, hostname: str) -> None:
         """Store a node that is in memory, and that the bucket has lost."""
         row = self._applier.nodes.row(hostname) if self._applier.nodes else None
         if row is not None:

@@ -13,7 +13,7 @@ from registry.store.nats.applier import Applier
 from registry.store.nats.bucket import BucketAddress, open_bucket
 from registry.store.nats.checks import ServerChecks, check_servers
 from registry.store.nats.delivery import Delivery
-from registry.store.nats.link import Connector, Link, LoginRefused, NoConnection
+from registry.store.nats.link import Connector, Link, LoginRejected, NoConnection
 from registry.store.nats.losses import Resumption, Verification
 from registry.store.nats.publisher import FULL
 from runtime.pauses import Pauses
@@ -132,7 +132,7 @@ class BucketWork:
     def _has_ended(self, error: Exception) -> bool:
         """Record why a connection ended; return whether the store can never be opened."""
         self.is_caught_up = False
-        if isinstance(error, LoginRefused):
+        if isinstance(error, LoginRejected):
             error = StoreOpenError(f"{self._place} cannot be read: {error}")
         is_known = isinstance(error, (NoConnection, StoreOpenError))
         self._reports.problem = (

@@ -157,7 +157,7 @@ def open_error(path: Path, error: sqlite3.Error) -> StoreOpenError:
     if name.startswith("SQLITE_IOERR"):
         return StoreOpenError(
             f"{path} cannot be used: {error}; it is left as it is: the file may be sound, look at"
-            " what the kernel says of the disk (dmesg)"
+            " the kernel's messages about the disk (dmesg)"
         )
     return StoreOpenError(f"{path} cannot be used: {error}; {REMEDY}")
 

@@ -1,8 +1,8 @@
-"""When nodes were last heard of: a log in the store, which stays short.
+"""When nodes were last seen: a log in the store, which stays short.
 
 A heartbeat that changes nothing is an entry of the log, so that many of them are one row. A row for
 each node would be a page to read and to write for each heartbeat of a large fleet. From time to
-time a boundary is set in the log. Later, the ages of those nodes are repeated that were not heard
+time a boundary is set in the log. Later, the ages of those nodes are repeated that were not seen
 of since: mostly few. What is before the boundary is then needed no more.
 
 An entry has the digest of the hostname, not the name: each byte counts for a large fleet. It has
@@ -35,13 +35,13 @@ MIN_REPEATED = 10
 ROWS_REMOVED_AT_ONCE = 8
 HOSTS_IN_ROW = 1000
 
-# The uptime when a node was last heard of, and its `last_update` and address since then; no address
+# The uptime when a node was last seen, and its `last_update` and address since then; no address
 # if it is that of the node's row. A plain tuple is of no concern to the garbage collector.
 LatestHeard = tuple[float, int, str | None]
 
 
 class Entries(NamedTuple):
-    """Nodes that were heard of: the digests of their names, and when that was.
+    """Nodes that were seen: the digests of their names, and when that was.
 
     `ages` are the seconds since then; without any, it was now. `addresses` are those of nodes that
     have moved, by their position.
@@ -145,10 +145,10 @@ class Repetition:
         self._boundary, self._entries = now, 0
 
     def _take(self, count: int) -> list[tuple[HeardNode, float]]:
-        """Return the next nodes; at the end, note how many were heard of and not written.
+        """Return the next nodes; at the end, note how many were seen and not written.
 
         These were left out, so what the log has of them is needed until they are written: the
-        nodes heard of first are written first.
+        nodes seen first are written first.
         """
         if self._silent is None:
             return []
@@ -265,7 +265,7 @@ def _checksum(uptime: float, *parts: bytes) -> int:
 
 
 def read_heard(rows: Iterable[tuple[float, bytes, bytes, int]]) -> dict[bytes, LatestHeard]:
-    """Return what a log says of each host, by the digest of its name; its rows come newest first.
+    """Return a log's rows of each host, by the digest of its name; its rows come newest first.
 
     Raises ValueError for a damaged row.
     """

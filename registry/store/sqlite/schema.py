@@ -22,7 +22,7 @@ from runtime.durable import new_file
 
 SCHEMA_VERSION = 4  # of the first release
 # A changed node is one row. `clock` holds for how many seconds registries have run on the store,
-# `heard_log` which nodes were only heard of (heard_log.py), `generation` a word (stamp.py).
+# `heard_log` which nodes were only seen (heard_log.py), `generation` a word (stamp.py).
 SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE node (
@@ -164,7 +164,7 @@ def _has_types(columns: tuple[object, ...]) -> bool:
 
 
 def _read_log(path: Path, connection: sqlite3.Connection) -> Mapping[bytes, LatestHeard]:
-    """Return when hosts were heard of after their nodes were written. Raises StoreOpenError."""
+    """Return when hosts were seen after their nodes were written. Raises StoreOpenError."""
     try:
         return read_heard(connection.execute(LOG_ROWS))
     except (ValueError, TypeError) as error:  # a damaged column may have another type

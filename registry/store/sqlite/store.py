@@ -80,13 +80,13 @@ T = TypeVar("T")
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of, and the ages to repeat with them in the log."""
+    """Hosts that were seen, and the ages to repeat with them in the log."""
 
     heard: Entries
     repeated: Repeated | None
 
 
-# A row to keep, a host to forget, hosts that were heard of.
+# A row to keep, a host to forget, hosts that were seen.
 Operation = Row | str | Touch
 
 
@@ -143,7 +143,7 @@ class SqliteStore:
         return self._require_loaded().submit(row, done)
 
     def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
-        """Keep when nodes were heard of."""
+        """Keep when nodes were seen."""
         commits = self._require_loaded()
         repeated = None if self._repetition is None else self._repetition.next(len(nodes))
         return commits.submit(Touch(Entries.of(nodes), repeated), done)
@@ -371,7 +371,7 @@ def size_of(operation: Operation) -> int:
 class Batch:
     """The rows to write for many operations, of which later ones replace earlier ones.
 
-    A changed node is one row of `node`. Nodes that were only heard of are one row of `heard_log`
+    A changed node is one row of `node`. Nodes that were only seen are one row of `heard_log`
     for each operation. Where both have the same uptime, that of `node` counts.
     """
 
@@ -397,7 +397,7 @@ class Batch:
                 self._touch_nodes(operation.heard)
 
     def _touch_nodes(self, heard: Entries) -> None:
-        """Update the rows of nodes that were heard of after they had changed."""
+        """Update the rows of nodes that were seen after they had changed."""
         positions = {name: position for position, name in enumerate(heard.names)}
         for hostname, row in self._nodes.items():
             position = positions.get(name_digest(hostname))

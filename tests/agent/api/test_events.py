@@ -66,7 +66,7 @@ async def next_event(stream: ClientResponse) -> tuple[str, str, Any]:
             return fields["id"], fields["event"], msgspec.json.decode(fields["data"])
 
 
-async def test_who_follows_is_told_of_all_apps_what_they_themselves_show(tmp_path: Path) -> None:
+async def test_who_follows_is_reported_all_apps_what_they_themselves_show(tmp_path: Path) -> None:
     async with client(tmp_path) as asked:
         stream = await asked.get("/v1/events")
         assert (await next_event(stream))[1:] == ("reset", {})
@@ -125,11 +125,11 @@ async def test_only_so_many_follow_at_a_time(tmp_path: Path) -> None:
     async with client(tmp_path) as asked:
         most = MAX_READERS * 4 // 5
         streams = await asyncio.gather(*(asked.get("/v1/events") for _ in range(most)))
-        refused = await asked.get("/v1/events")
+        rejected = await asked.get("/v1/events")
 
         assert {each.status for each in streams} == {200}
-        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
-        assert f"{most} clients follow events with the key `reader`" in await refused.text()
+        assert (rejected.status, rejected.headers["Retry-After"]) == (503, "5")
+        assert f"{most} clients follow events with the key `reader`" in await rejected.text()
         # An operator still gets in.
         streams += await asyncio.gather(
             *(asked.get("/v1/events", key=OPERATOR) for _ in range(MAX_READERS - most))

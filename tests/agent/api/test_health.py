@@ -51,7 +51,7 @@ async def test_an_agent_without_an_engine_is_unavailable_and_says_why(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_an_engine_that_hangs_is_told_until_it_answers_again(tmp_path: Path) -> None:
+async def test_an_engine_that_hangs_is_reported_until_it_answers_again(tmp_path: Path) -> None:
     async with fake_docker_api() as fake:
         let_events_go_on(fake)
         go_on = asyncio.Event()
@@ -73,7 +73,7 @@ async def test_an_engine_that_hangs_is_told_until_it_answers_again(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_an_engine_that_ends_is_told(tmp_path: Path) -> None:
+async def test_an_engine_that_ends_is_reported(tmp_path: Path) -> None:
     async with fake_docker_api() as fake:
         let_events_go_on(fake)
         async with running_agent(tmp_path, fake.url) as agent:

@@ -124,7 +124,7 @@ async def test_the_leaving_of_a_reader_of_a_silent_log_is_noticed(
 
     async with agent.session.get(url, headers=headers) as response:
         assert response.status == 200
-        # It tells strangers nothing of the library that sends it.
+        # It shows strangers nothing of the library that sends it.
         assert response.headers["Server"] == "rollcall"
         assert proxy.open("/logs") == 1
         response.close()

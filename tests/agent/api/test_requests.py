@@ -11,7 +11,7 @@ DECODER = msgspec.json.Decoder(AppChanges)
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         ('{"healt": 3}', "`healt`; did you mean `health`? the fields are image, ssh_port,"),
         ('{"name": "shop"}', "`name`; the fields are image,"),
@@ -26,15 +26,15 @@ DECODER = msgspec.json.Decoder(AppChanges)
         ('{"cpu": "2"}', "Expected `int`, got `str` - at `$.cpu`"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_would_be_right(body: str, told: str) -> None:
+def test_what_is_wrong_is_reported_with_what_would_be_right(body: str, reported: str) -> None:
     with pytest.raises(BadInput) as raised:
         decode_fields(body.encode(), DECODER)
 
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
     assert ("fields are" in str(raised.value)) == ("unknown field" in str(raised.value))
 
 
-def test_the_shapes_that_are_told_are_right() -> None:
+def test_the_shapes_that_are_reported_are_right() -> None:
     for body in (
         b'{"health": {"path": "/"}, "command": ["httpd", "-f"], "env": {"MODE": "live"}}',
         b'{"health": {"command": ["true"]}, "data": ["/var/lib/shop"], "pull": "never"}',

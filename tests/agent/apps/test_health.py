@@ -90,11 +90,13 @@ async def test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_a
 ) -> None:
     record = await agent.create(busybox_image, health={**PAGE, "retries": 1, "timeout_seconds": 1})
     path = f"/{record['name']}"
-    refused = await agent.ask("PUT", path, {"command": ["httpd", "-f", "-p", "8000", "-h", "/srv"]})
+    rejected = await agent.ask(
+        "PUT", path, {"command": ["httpd", "-f", "-p", "8000", "-h", "/srv"]}
+    )
     updated = await agent.ask("PUT", path, {"env": {"A": "1"}})
 
-    assert refused.status == 409
-    assert "GET /index.html was answered with 404" in refused.json["message"]
+    assert rejected.status == 409
+    assert "GET /index.html was answered with 404" in rejected.json["message"]
     assert (updated.status, updated.json["healthy"]) == (200, True)
     assert len(containers_of(docker_client, record["name"])) == 1
 
@@ -118,11 +120,11 @@ async def test_a_check_whose_program_is_missing_ends_an_update_after_its_retries
         path = f"/{record['name']}"
         health = {"command": command, "interval_seconds": 1, "retries": 2}
 
-        refused = await agent.ask("PUT", path, {"env": {"A": "1"}, "health": health})
+        rejected = await agent.ask("PUT", path, {"env": {"A": "1"}, "health": health})
 
-        assert refused.status == 409
-        assert WITHOUT_PROGRAM.search(refused.json["message"])
-        assert refused.json["message"].isprintable()
+        assert rejected.status == 409
+        assert WITHOUT_PROGRAM.search(rejected.json["message"])
+        assert rejected.json["message"].isprintable()
         assert (await agent.get(record["name"]))["container_id"] == record["container_id"]
         assert (await agent.ask("PUT", path, {"health": health})).status == 200
         unhealthy = await agent.until(record["name"], healthy=False)

@@ -15,7 +15,7 @@ WANTS_MEMORY = "sleep 1; busybox dd if=/dev/zero of=/dev/shm/held bs=1M count=60
 TAKES_ITS_TIME = "trap 'sleep 6; exit 5' TERM; while true; do sleep 0.1; done"
 
 
-async def test_an_app_that_ends_by_itself_tells_how_and_how_often(
+async def test_an_app_that_ends_by_itself_shows_how_and_how_often(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     command = ["/bin/sh", "-c", WANTS_MEMORY]
@@ -80,7 +80,7 @@ async def test_what_is_being_done_is_the_state(agent: InProcessAgent, stubborn_i
         assert (await change).status == 200
 
 
-async def test_a_list_of_apps_in_a_state_that_there_is_not_is_refused(
+async def test_a_list_of_apps_in_a_state_that_there_is_not_is_rejected(
     agent: InProcessAgent,
 ) -> None:
     answer = await agent.ask("GET", "?state=exited&state=stopped")

@@ -1,4 +1,4 @@
-"""What the present state forbids is refused with 409, and the message says what one can do."""
+"""What the present state forbids is rejected with 409, and the message says what one can do."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -79,7 +79,7 @@ class HardEngine(FakeEngine):
 
 @dataclass(kw_only=True)
 class Scene:
-    """What a refusal happens on."""
+    """What a rejection happens on."""
 
     apps: AskedApps
     engine: HardEngine
@@ -87,8 +87,8 @@ class Scene:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """What is refused, by which error, and which way out its message names."""
+class Rejection:
+    """What is rejected, by which error, and which way out its message names."""
 
     attempt: Callable[[Scene], Awaitable[object]]
     error: type[Exception]
@@ -172,125 +172,125 @@ async def create_of_an_image_with_a_large_configuration(scene: Scene) -> None:
     await scene.apps.create(NewApp(name="new", image="app:long"), ASKER)
 
 
-REFUSED = {
-    "a name in use": Refusal(
+REJECTED = {
+    "a name in use": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="web", image=IMAGE), ASKER),
         error=errors.AppExists,
         remedy="choose another name",
     ),
-    "the name of a foreign container": Refusal(
+    "the name of a foreign container": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="theirs", image=IMAGE), ASKER),
         error=errors.NameTaken,
         remedy="choose another name, or rename that container",
     ),
-    "the name of a foreign volume": Refusal(
+    "the name of a foreign volume": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="other", image=IMAGE), ASKER),
         error=errors.NameTaken,
         remedy="choose another name for the app",
     ),
-    "a port in use": Refusal(
+    "a port in use": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, http_port=21001), ASKER),
         error=errors.PortInUse,
         remedy="name another, or 0 for a free one",
     ),
-    "any port where none is free": Refusal(
+    "any port where none is free": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE), ASKER),
         error=errors.NoFreePort,
         remedy="widen `apps.ports`",
         defaults=replace(AT_ONCE, ports=range(21000, 21002)),
     ),
-    "more memory than may be promised": Refusal(
+    "more memory than may be promised": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, memory=4000), ASKER),
         error=errors.MemoryPromised,
         remedy="give this app less memory, or delete or limit others",
     ),
-    "a program that does not start": Refusal(
+    "a program that does not start": Rejection(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=BROKEN_IMAGE), ASKER),
         error=errors.StartFailed,
         remedy="change its `image` or `command`",
     ),
-    "an image that cannot be used": Refusal(
+    "an image that cannot be used": Rejection(
         attempt=create_of_an_image_with_a_large_configuration,
         error=errors.UnfitImage,
         remedy="build it with less",
     ),
-    "a network that does not isolate": Refusal(
+    "a network that does not isolate": Rejection(
         attempt=create_in_a_network_that_does_not_isolate,
         error=errors.NetworkUnfit,
         remedy="remove it, and the agent makes its own, or set `apps.isolated: false`",
         defaults=replace(AT_ONCE, isolated=True),
     ),
-    "figures of what does not run": Refusal(
+    "figures of what does not run": Rejection(
         attempt=lambda at: at.apps.queries.stats("off"),
         error=errors.AppNotRunning,
         remedy="start it",
     ),
-    "the log of what has no container": Refusal(
+    "the log of what has no container": Rejection(
         attempt=lambda at: at.apps.queries.logs("lost", tail=1, since=None, follow=False),
         error=errors.AppNotRunning,
         remedy="start it",
     ),
-    "new data for what runs": Refusal(
+    "new data for what runs": Rejection(
         attempt=lambda at: at.apps.restore("web", nothing(), ASKER),
         error=errors.AppNotStopped,
         remedy="stop it before its data is replaced",
     ),
-    "data of which a volume is gone": Refusal(
+    "data of which a volume is gone": Rejection(
         attempt=export_without_volume,
         error=errors.DataMissing,
         remedy="rebuild app `off` to have it made again",
     ),
-    "less memory than is used": Refusal(
+    "less memory than is used": Rejection(
         attempt=lambda at: at.apps.update("web", AppChanges(memory=10), ASKER),
         error=errors.MemoryInUse,
         remedy="stop it first, or leave it more",
     ),
-    "a password where none can be set": Refusal(
+    "a password where none can be set": Rejection(
         attempt=lambda at: at.apps.set_password("web", "correct horse", ASKER),
         error=errors.NoSuchUser,
         remedy="change to an image that has it",
     ),
-    "a password that its program does not set": Refusal(
+    "a password that its program does not set": Rejection(
         attempt=set_password_in_vain,
         error=errors.PasswordProgramFailed,
         remedy="make room if that is the reason",
     ),
-    "data that is used": Refusal(
+    "data that is used": Rejection(
         attempt=lambda at: at.apps.delete("web", ASKER),
         error=errors.DataInUse,
         remedy="remove that first, or delete the app with ?keep_data=true",
     ),
-    "a revision before the first": Refusal(
+    "a revision before the first": Rejection(
         attempt=lambda at: at.apps.rollback("web", None, ASKER),
         error=errors.NoRevisionBefore,
         remedy="GET /v1/apps/web/history lists those that are kept",
     ),
-    "a revision that does not fit the host any more": Refusal(
+    "a revision that does not fit the host any more": Rejection(
         attempt=roll_back_to_more_cores,
-        error=errors.RollbackRefused,
+        error=errors.RollbackRejected,
         remedy="update the app to the other fields of that revision",
     ),
-    "a change whose pull somebody ended": Refusal(
+    "a change whose pull somebody ended": Rejection(
         attempt=cancel_a_creation,
         error=errors.OperationCancelled,
         remedy="ask again if it is still wanted",
     ),
-    "a change during another one": Refusal(
+    "a change during another one": Rejection(
         attempt=change_while_it_stops,
         error=errors.AppBusy,
         remedy="try again later, or wait longer with `Prefer: wait=SECONDS`",
     ),
-    "a change of what another agent adopted": Refusal(
+    "a change of what another agent adopted": Rejection(
         attempt=change_what_another_agent_adopted,
         error=errors.AppOfAnother,
         remedy="ask that one, or end it and run `rollcall-agent adopt` here",
     ),
-    "a pause that fails": Refusal(
+    "a pause that fails": Rejection(
         attempt=export,
         error=errors.AppNotRunning,
         remedy="read its data without `pause`, or ask again",
     ),
-    "what the engine refuses": Refusal(
+    "what the engine rejects": Rejection(
         attempt=lambda at: at.apps.start("paused", ASKER),
         error=EngineConflict,
         remedy="look at the app as it is now, and ask again",
@@ -298,7 +298,7 @@ REFUSED = {
 }
 
 
-def refusals() -> set[type[AppError]]:
+def rejections() -> set[type[AppError]]:
     """Return the errors of apps that are answered with 409."""
     found, todo = set[type[AppError]](), [*AppError.__subclasses__()]
     while todo:
@@ -324,21 +324,21 @@ async def prepare(apps: AskedApps, engine: FakeEngine) -> None:
     engine.state.volumes["rollcall-other"] = {"rollcall.app": "other", "rollcall.agent": "another"}
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 async def test_the_message_names_the_way_out(tmp_path: Path, name: str) -> None:
-    refused, engine = REFUSED[name], HardEngine()
+    rejected, engine = REJECTED[name], HardEngine()
     log = structlog.wrap_logger(None, processors=[LogCapture()])
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=refused.defaults) as apps:
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=rejected.defaults) as apps:
         await prepare(apps, engine)
 
         with pytest.raises((AppError, EngineError)) as caught:
-            await refused.attempt(Scene(apps=apps, engine=engine, folder=tmp_path))
+            await rejected.attempt(Scene(apps=apps, engine=engine, folder=tmp_path))
 
     problem = ErrorTable(STATUS_BY_ERROR, log=log).problem(caught.value, path="/")
     assert problem.status == HTTPStatus.CONFLICT
-    assert refused.remedy in problem.text
-    assert type(caught.value) is refused.error
+    assert rejected.remedy in problem.text
+    assert type(caught.value) is rejected.error
 
 
 def test_each_error_of_409_is_tried() -> None:
-    assert refusals() <= {refused.error for refused in REFUSED.values()}
+    assert rejections() <= {rejected.error for rejected in REJECTED.values()}

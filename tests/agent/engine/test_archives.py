@@ -9,7 +9,7 @@ from aiohttp import web
 from agent.engine.engine import Engine
 from agent.engine.errors import (
     DiskFull,
-    EngineRefused,
+    EngineRejected,
     EngineTimeout,
     EngineUnavailable,
     ObjectNotFound,
@@ -113,27 +113,27 @@ async def test_what_the_sender_raises_is_raised(fake: FakeDockerApi, engine: Eng
     ("status", "words", "error"),
     [
         (500, "write /srv/x: no space left on device", DiskFull),
-        (500, "unexpected EOF", EngineRefused),
+        (500, "unexpected EOF", EngineRejected),
     ],
 )
-async def test_the_engines_reason_is_told_though_it_takes_no_more(
+async def test_the_engines_reason_is_reported_though_it_takes_no_more(
     fake: FakeDockerApi,
     engine: Engine,
     status: int,
     words: str,
     error: type[Exception],
 ) -> None:
-    async def refuse(request: web.Request) -> web.Response:
+    async def reject(request: web.Request) -> web.Response:
         await request.content.readany()
         return web.json_response({"message": words}, status=status)
 
-    fake.handle(UNPACK, refuse)
+    fake.handle(UNPACK, reject)
 
     with pytest.raises(error, match=words):
         await engine.unpack(ID, Tar().pieces())
 
 
-async def test_an_engine_that_goes_away_is_told(fake: FakeDockerApi, engine: Engine) -> None:
+async def test_an_engine_that_goes_away_is_reported(fake: FakeDockerApi, engine: Engine) -> None:
     async def go_away(request: web.Request) -> web.Response:
         await request.content.readany()
         assert request.transport is not None
@@ -161,22 +161,22 @@ async def send(client: EngineClient, body: AsyncIterator[bytes], *, idle_seconds
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"Could not find the file / in container {ID}", EngineRefused),
+        (f"Could not find the file / in container {ID}", EngineRejected),
         (f"No such container: {ID}", ObjectNotFound),
     ],
 )
 async def test_what_a_tar_links_to_in_vain_is_not_taken_for_the_container(
-    fake: FakeDockerApi, engine: Engine, text: str, expected: type[EngineRefused]
+    fake: FakeDockerApi, engine: Engine, text: str, expected: type[EngineRejected]
 ) -> None:
-    async def refuse(request: web.Request) -> web.Response:
+    async def reject(request: web.Request) -> web.Response:
         async for _ in request.content.iter_any():
             pass
         return web.json_response({"message": text}, status=404)
 
-    fake.handle(UNPACK, refuse)
+    fake.handle(UNPACK, reject)
 
-    with pytest.raises(EngineRefused) as raised:
+    with pytest.raises(EngineRejected) as raised:
         await engine.unpack(ID, Tar().pieces())
 
     assert type(raised.value) is expected
-    assert ("needs a file that is missing" in str(raised.value)) == (expected is EngineRefused)
+    assert ("needs a file that is missing" in str(raised.value)) == (expected is EngineRejected)

@@ -100,7 +100,7 @@ async def readings(engine: Engine, tmp_path: Path) -> AsyncIterator[AppQueries]:
 
 
 @pytest.mark.slow
-async def test_memory_is_told_without_what_the_kernel_would_give_back_on_either_cgroup(
+async def test_memory_is_reported_without_what_the_kernel_would_give_back_on_either_cgroup(
     fake: FakeDockerApi, readings: AppQueries
 ) -> None:
     fake.respond(STATS, (200, SECOND), (200, FIRST))
@@ -141,7 +141,7 @@ async def test_a_running_app_whose_memory_the_kernel_does_not_count_is_measured_
 
 
 @pytest.mark.slow
-async def test_a_running_app_that_the_engine_does_not_measure_is_not_told_to_be_down(
+async def test_a_running_app_that_the_engine_does_not_measure_does_not_count_as_down(
     fake: FakeDockerApi, readings: AppQueries
 ) -> None:
     fake.respond(STATS, (200, EMPTY))
@@ -166,7 +166,7 @@ async def test_what_the_engine_warns_of_is_no_failure(fake: FakeDockerApi, engin
 
 
 @pytest.mark.slow
-async def test_limits_that_the_kernel_does_not_have_are_told_once_the_engine_is_found(
+async def test_limits_that_the_kernel_does_not_have_are_reported_once_the_engine_is_found(
     fake: FakeDockerApi, tmp_path: Path
 ) -> None:
     fake.respond("GET /info", (200, {**INFO, "MemoryLimit": False, "SwapLimit": False}))

@@ -18,7 +18,7 @@ from agent.engine.errors import (
     DiskFull,
     EngineConflict,
     EngineError,
-    EngineRefused,
+    EngineRejected,
     EngineTimeout,
     EngineTooOld,
     EngineUnavailable,
@@ -56,7 +56,7 @@ def test_the_lower_of_the_engines_and_the_tested_version_is_spoken(
 
 
 @pytest.mark.parametrize(("newest", "oldest"), [("1.40", "1.12"), ("1.60", "1.50")])
-def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
+def test_an_engine_with_no_version_in_common_is_rejected_with_both_ranges(
     newest: str, oldest: str
 ) -> None:
     with pytest.raises(EngineTooOld, match=rf"99\.1.*{oldest} to {newest}.*1\.41 to 1\.47"):
@@ -75,7 +75,7 @@ def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
         ("No such container: x", 404, ObjectNotFound),
         ("network 3f21 not found", 404, NetworkNotFound),
         ("failed to set up networking: network 3f21 not found", 500, NetworkNotFound),
-        ("something else", 500, EngineRefused),
+        ("something else", 500, EngineRejected),
     ],
 )
 def test_the_engines_words_become_our_errors(
@@ -95,7 +95,7 @@ def test_the_engines_words_become_our_errors(
         ("manifest for x:1 not found: manifest unknown: manifest unknown", ImageNotFound),
         ("pull access denied for x, repository does not exist or may require login", ImageNotFound),
         ("docker.io/library/x:1: not found", ImageNotFound),
-        ("Get http://h:5000/v2/: dial tcp h:5000: connect: refused", ImageServerUnavailable),
+        ("Get http://h:5000/v2/: dial tcp h:5000: connect: rejected", ImageServerUnavailable),
         ("lookup h on 127.0.0.1:53: no such host", ImageServerUnavailable),
         ("Get https://h/v2/: net/http: TLS handshake timeout", ImageServerUnavailable),
         ("received unexpected HTTP status: 503 Service Unavailable", ImageServerUnavailable),
@@ -105,7 +105,7 @@ def test_the_engines_words_become_our_errors(
         ("failed to register layer: no space left on device", DiskFull),
     ],
 )
-def test_a_pull_that_fails_tells_a_server_that_fails_from_an_image_that_is_not_there(
+def test_a_pull_that_fails_shows_a_server_that_fails_from_an_image_that_is_not_there(
     text: str, kind: type[EngineError]
 ) -> None:
     assert type(from_pull(text)) is kind
@@ -125,7 +125,7 @@ def test_a_server_that_wants_another_login_is_reported_with_the_setting(text: st
     assert "`docker.registries`" in str(from_pull(text))
 
 
-def test_a_timeout_is_told_from_an_engine_that_is_not_there() -> None:
+def test_a_timeout_is_distinguished_from_an_engine_that_is_not_there() -> None:
     assert type(from_library(requests.ReadTimeout())) is EngineTimeout
     assert type(from_library(aiohttp.SocketTimeoutError())) is EngineTimeout
     assert type(from_library(requests.ConnectionError())) is EngineUnavailable
@@ -183,8 +183,8 @@ async def test_a_line_without_end_is_given_up() -> None:
 
 
 def test_a_pull_adds_up_its_layers_and_an_error_in_its_report_is_an_error() -> None:
-    told = list[PullProgress]()
-    pull = PullReport(told.append)
+    reported = list[PullProgress]()
+    pull = PullReport(reported.append)
 
     def take(line: dict[str, object]) -> None:
         pull.take(msgspec.json.encode(line))
@@ -194,7 +194,7 @@ def test_a_pull_adds_up_its_layers_and_an_error_in_its_report_is_an_error() -> N
         take({"id": layer, "status": "Downloading", "progressDetail": detail})
     take({"id": "a", "status": "Pull complete", "progressDetail": {}})
 
-    assert [each.percent for each in told] == [10, 5, 30, 50]
+    assert [each.percent for each in reported] == [10, 5, 30, 50]
     with pytest.raises(ImageUnavailable, match="toomanyrequests"):
         take({"errorDetail": {"message": "toomanyrequests: slow down"}, "error": ""})
     with pytest.raises(ImageUnavailable, match="manifest unknown"):
@@ -243,7 +243,7 @@ def test_an_image_store_that_gives_digests_to_local_images_leaves_it_open_whethe
     assert (image.local, image.may_be_local) == (False, may_be_local)
 
 
-def test_what_an_image_exposes_is_counted_and_its_real_ports_of_tcp_are_told() -> None:
+def test_what_an_image_exposes_is_counted_and_its_real_ports_of_tcp_are_reported() -> None:
     exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
     entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
 

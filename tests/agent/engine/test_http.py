@@ -1,4 +1,4 @@
-"""Reads of the engine over its socket: connections, time limits, and what breaks off."""
+"""Reads of the engine over its socket: connections, time limits, and interruptions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,7 @@ async def test_a_connection_that_the_engine_drops_at_the_next_question_is_made_a
     assert fake.connections == 2
 
 
-async def test_a_refusal_keeps_the_connection(fake: FakeDockerApi, engine: Engine) -> None:
+async def test_a_rejection_keeps_the_connection(fake: FakeDockerApi, engine: Engine) -> None:
     fake.respond("GET /containers/x/json", (404, {"message": "No such container: x"}))
 
     with pytest.raises(ObjectNotFound, match="No such container"):
@@ -64,7 +64,7 @@ async def test_a_refusal_keeps_the_connection(fake: FakeDockerApi, engine: Engin
     assert fake.connections == 1
 
 
-async def test_an_answer_that_breaks_off_is_an_engine_that_is_away(
+async def test_an_interrupted_answer_is_an_engine_that_is_away(
     fake: FakeDockerApi, engine: Engine
 ) -> None:
     async def break_off(request: web.Request) -> web.StreamResponse:
@@ -76,7 +76,7 @@ async def test_an_answer_that_breaks_off_is_an_engine_that_is_away(
 
     fake.handle("GET /info", break_off)
 
-    with pytest.raises(EngineUnavailable, match="broke off"):
+    with pytest.raises(EngineUnavailable, match="interrupted"):
         await engine.info()
 
 

@@ -43,7 +43,7 @@ async def test_an_image_that_is_too_large_is_not_read_to_its_end(
         await engine.image("shop:1")
 
 
-async def test_a_list_of_images_that_is_too_long_is_told_with_what_helps(
+async def test_a_list_of_images_that_is_too_long_is_reported_with_what_helps(
     engine: Engine, fake: FakeDockerApi
 ) -> None:
     fake.respond("GET /images/json", (200, "x" * LONGEST_ANSWER))

@@ -285,21 +285,21 @@ async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_b
 ) -> None:
     engine = Engine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3)
     detail = b'{"status":"Downloading","id":"a","progressDetail":{"current":1,"total":4}}\r\n'
-    talker, told = Talker(detail[:20], detail[20:]), list[PullProgress]()
+    talker, reported = Talker(detail[:20], detail[20:]), list[PullProgress]()
     fake.handle(PULL, talker.answer)
 
     limits = r"no progress for 0\.3 s; .* 3600 s in all \(`apps.pull_seconds`\), and 0\.3 s without"
     with pytest.raises(PullTimeout, match=limits):
-        await engine.pull("image", told.append)
+        await engine.pull("image", reported.append)
 
-    assert [each.percent for each in told] == [25]
+    assert [each.percent for each in reported] == [25]
     await async_until(talker.left)
     await engine.close()
 
 
 @pytest.mark.slow
 async def test_a_pull_that_waits_for_those_of_others_is_not_given_up(fake: FakeDockerApi) -> None:
-    engine, told = (
+    engine, reported = (
         Engine(url=fake.url, timeout_seconds=30, pull_idle_seconds=0.3),
         list[PullProgress](),
     )
@@ -321,9 +321,9 @@ async def test_a_pull_that_waits_for_those_of_others_is_not_given_up(fake: FakeD
         return response
 
     fake.handle(PULL, answer)
-    await engine.pull("image", told.append)
+    await engine.pull("image", reported.append)
 
-    assert told == [PullProgress(done_bytes=4, total_bytes=4)]
+    assert reported == [PullProgress(done_bytes=4, total_bytes=4)]
     await engine.close()
 
 

@@ -48,7 +48,7 @@ async def test_the_path_of_a_socket_without_an_engine_is_named_to_the_host_alone
         (0o600, "run the agent as a user who may use it"),
     ],
 )
-def test_who_has_no_permission_is_told_the_group_that_has_it(
+def test_who_has_no_permission_is_reported_the_group_that_has_it(
     tmp_path: Path, mode: int, remedy: str
 ) -> None:
     path = tmp_path / "docker.sock"

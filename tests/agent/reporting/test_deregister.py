@@ -64,7 +64,7 @@ async def test_a_registry_that_may_list_the_host_alone_must_answer(tmp_path: Pat
     assert group.identity.has_name(A, "web-1")
 
 
-async def test_a_refusal_is_not_made_up_for_by_another_registry(tmp_path: Path) -> None:
+async def test_a_rejection_is_not_made_up_for_by_another_registry(tmp_path: Path) -> None:
     group = GroupOfTwo(tmp_path)
     group.b.unknown.clear()
     for failure, words in (

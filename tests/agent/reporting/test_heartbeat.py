@@ -134,7 +134,7 @@ def test_the_labels_are_configured_ones_then_files_then_apps_then_the_agents_own
     ]
 
 
-def test_with_tls_prometheus_is_told_to_scrape_by_https() -> None:
+def test_with_tls_prometheus_has_to_scrape_by_https() -> None:
     assert host(tls=True).heartbeat(IDLE).labels == [
         "prometheus:rollcall:port:7656",
         "prometheus:rollcall:__scheme__:https",
@@ -255,7 +255,7 @@ def test_a_label_that_makes_no_target_at_the_registry_makes_none_here() -> None:
     assert list(app_labels(shop)) == ["app:shop"]
 
 
-def test_what_a_registry_would_refuse_is_left_out_and_told_once() -> None:
+def test_what_a_registry_would_reject_is_left_out_and_reported_once() -> None:
     faults: list[str] = []
     long = app("shop", f"prometheus:web:zone:{'z' * 1010}")
     hosted_apps = HostedApps(apps=(long,), docker_state="running", docker_version=None)

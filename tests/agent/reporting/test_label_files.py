@@ -77,14 +77,14 @@ def test_a_directory_that_cannot_be_read_for_a_while_keeps_its_labels(
     if is_file:
         folder.touch()
     away = [labels.read(), labels.read()]
-    told = len(faults)
+    reported = len(faults)
     folder.unlink(missing_ok=True)
     folder.mkdir()
 
     assert away == [["good:1"], ["good:1"]]
     assert any(fault.startswith(f"{folder}: ") for fault in faults)
     assert labels.read() == []
-    assert len(faults) == told
+    assert len(faults) == reported
 
 
 def test_what_is_no_file_or_an_editors_is_not_read(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_no_file_or_an_editors_is_not_read(tmp_path: Path) -> None:
     assert LabelReader(tmp_path).read() == ["yes:1"]
 
 
-def test_a_bad_line_costs_no_other_and_is_told_once_with_its_place(tmp_path: Path) -> None:
+def test_a_bad_line_costs_no_other_and_is_reported_once_with_its_place(tmp_path: Path) -> None:
     faults: list[str] = []
     (tmp_path / "a").write_text(f"good:1\n{'x' * 1025}\nbell:\x07\ngood:2\n")
     labels = LabelReader(tmp_path, faults)
@@ -150,7 +150,7 @@ def test_a_link_that_cannot_be_followed_costs_no_labels(
     assert faults == [f"{tmp_path / 'a'}: {reason}"]
 
 
-def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None:
+def test_a_fault_can_be_reported_whatever_the_file_is_called(tmp_path: Path) -> None:
     faults: list[str] = []
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_bytes(b"\xff")
 
@@ -160,7 +160,7 @@ def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None
     assert len(faults) == 1
 
 
-def test_a_fault_that_comes_back_is_told_again(tmp_path: Path) -> None:
+def test_a_fault_that_comes_back_is_reported_again(tmp_path: Path) -> None:
     faults: list[str] = []
     labels = LabelReader(tmp_path, faults)
 

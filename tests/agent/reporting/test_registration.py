@@ -94,7 +94,7 @@ async def test_an_old_name_is_tried_again_until_the_registry_answers(tmp_path: P
 
 
 @in_virtual_time
-async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_the_next_start(
+async def test_an_old_name_that_may_not_be_taken_out_is_reported_once_and_tried_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)

@@ -287,7 +287,7 @@ async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_
     assert harness.events() == [
         ("heartbeat failed", "unreachable"),
         ("heartbeat failed", "wrong_key"),
-        ("heartbeat failed", "clone_refused"),
+        ("heartbeat failed", "clone_rejected"),
     ]
     assert harness.statuses[URL].state == "wrong_key"
     assert harness.statuses[URL].reason == "401"

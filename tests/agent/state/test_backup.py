@@ -92,7 +92,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_folder_that_is_not_there_is_told(store: AgentDatabase, tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_there_is_reported(store: AgentDatabase, tmp_path: Path) -> None:
     del store
     with pytest.raises(StoreUnusable, match="cannot be written"):
         back_up(tmp_path / "agent.db", tmp_path / "nowhere" / "backup.db")

@@ -16,7 +16,7 @@ from tests.support.agent.database.transactions import finished, read_back, store
 
 
 @pytest.mark.slow
-async def test_a_first_start_that_breaks_off_anywhere_can_be_repeated(tmp_path: Path) -> None:
+async def test_a_first_start_that_is_interrupted_anywhere_can_be_repeated(tmp_path: Path) -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", store_creation.__name__, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
@@ -24,7 +24,9 @@ async def test_a_first_start_that_breaks_off_anywhere_can_be_repeated(tmp_path: 
     first, second = lines[::2], lines[1::2]
 
     assert len(first) == store_creation.LARGEST // store_creation.STEP
-    assert all("cannot be used now" in each for each in first), "no start broke off in its middle"
+    assert all("cannot be used now" in each for each in first), (
+        "no start was interrupted in its middle"
+    )
     assert not any("damaged" in each for each in lines)
     assert set(second) == {"0"}
 
@@ -90,7 +92,7 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_database_that_another_program_has_locked_is_refused(
+async def test_a_database_that_another_program_has_locked_is_rejected(
     store: AgentDatabase, tmp_path: Path
 ) -> None:
     await store.close()
@@ -132,7 +134,7 @@ async def test_what_is_no_database_stops_the_start_and_is_left_as_it_is(
     assert path not in open_files()
 
 
-async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_another_programs_database_is_rejected_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE theirs (x)")
@@ -146,7 +148,7 @@ async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: 
     assert path.read_bytes() == content
 
 
-async def test_a_newer_agents_database_is_refused(store: AgentDatabase, tmp_path: Path) -> None:
+async def test_a_newer_agents_database_is_rejected(store: AgentDatabase, tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     await store.close()
     newer = sqlite3.connect(path)

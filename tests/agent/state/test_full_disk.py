@@ -29,8 +29,10 @@ pytestmark = pytest.mark.real("mount")
 EVENT = Event(time=1.5, app=APP.name, by="ops", action="die", outcome="done", message="x" * 1000)
 
 
-async def label_until_refused(agent: InProcessAgent, name: str) -> tuple[list[str], dict[str, Any]]:
-    """Add long labels; return those that were taken, and the refusal."""
+async def label_until_rejected(
+    agent: InProcessAgent, name: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Add long labels; return those that were taken, and the rejection."""
     taken: list[str] = []
     for number in range(600):
         label = f"n{number}:".ljust(1000, "x")
@@ -82,10 +84,10 @@ async def test_what_no_room_is_left_for_is_507_changes_nothing_and_is_taken_once
             name = (await agent.create(busybox_image))["name"]
             filler = fill_disk(folder)
 
-            taken, refusal = await label_until_refused(agent, name)
+            taken, rejection = await label_until_rejected(agent, name)
 
-            assert refusal["status"] == 507
-            assert "database is full" in refusal["message"]
+            assert rejection["status"] == 507
+            assert "database is full" in rejection["message"]
             assert (await agent.get(name))["labels"] == taken
             filler.unlink()
             assert (await agent.ask("POST", f"/{name}/labels", {"Value": "a:b"})).status == 200

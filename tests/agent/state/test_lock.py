@@ -81,7 +81,7 @@ def test_a_host_may_speak_though_its_disk_has_become_read_only(tmp_path: Path) -
             assert may_speak
 
 
-def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
+def test_a_directory_has_one_agent_and_shows_which(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
 
     with state_lock(tmp_path):
@@ -94,7 +94,7 @@ def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
         assert lock_holder(tmp_path) == LockHolder(os.getpid(), "")
 
 
-def test_the_holder_is_told_by_its_instance(tmp_path: Path) -> None:
+def test_the_holder_is_reported_by_its_instance(tmp_path: Path) -> None:
     for instance in ("1" * 32, "2" * 32, ""):
         with state_lock(tmp_path, instance=instance):
             assert lock_holder(tmp_path) == LockHolder(os.getpid(), instance)

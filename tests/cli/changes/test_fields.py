@@ -30,7 +30,7 @@ def test_options_win_over_set_and_both_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["- a", "image", "[", "1: 2", "a: b: c", "\x80"])
-def test_a_file_that_holds_no_fields_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_holds_no_fields_is_rejected(tmp_path: Path, text: str) -> None:
     file = tmp_path / "shop.yml"
     file.write_bytes(text.encode("latin-1"))
 
@@ -110,13 +110,13 @@ def test_variables_change_the_whole_environment_that_is_given_else_that_of_the_a
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "reported"),
     [
         (["MODE"], "--env 'MODE' is not NAME=VALUE"),
         (["=x"], "--env '=x' is not NAME=VALUE"),
         (["A=1", "B=2"], "the same variable: B"),
     ],
 )
-def test_variables_that_mean_nothing_are_named(variables: list[str], told: str) -> None:
-    with pytest.raises(WrongUsage, match=told):
+def test_variables_that_mean_nothing_are_named(variables: list[str], reported: str) -> None:
+    with pytest.raises(WrongUsage, match=reported):
         read_fields(variables=variables, unset=["B"])

@@ -1,4 +1,4 @@
-"""An app that does not stay up, or get healthy, after a change: what is told, and when."""
+"""An app that does not stay up, or get healthy, after a change: what is reported, and when."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from cli.errors import CommandError
 from cli.reach.choice import AppName
 from clients.agent import AgentClient
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, rejection
 from tests.support.cli.process import Run
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -29,7 +29,7 @@ LOG = "reading the settings\nno \x1b[2Jconfiguration\n"
 
 @pytest.fixture
 async def agent(registry: InProcessRegistry, fake_agent: StartAgent) -> FakeAgent:
-    """Return the agent of web-1, which has an app that has told why it ends."""
+    """Return the agent of web-1, which has an app that has logged why it ends."""
     running = await fake_agent()
     await registry.post("web-1", kv={"agent.url": running.url})
     running.answers["GET", f"{SHOP}/logs"] = log
@@ -223,7 +223,7 @@ async def test_an_app_whose_check_has_odd_numbers_is_waited_for_as_any_other(
         await wait_for_shop(agent)
 
 
-async def test_an_app_that_does_not_get_healthy_is_told_with_what_its_agent_found(
+async def test_an_app_that_does_not_get_healthy_is_reported_with_what_its_agent_found(
     agent: FakeAgent,
 ) -> None:
     found = "unhealthy: GET / was not answered: the connection failed"
@@ -288,10 +288,10 @@ async def test_an_agent_that_does_not_answer_for_a_moment_is_asked_again(
     assert (ran.status, asked) == (0, 2)
 
 
-async def test_a_change_that_cannot_be_looked_at_is_told_to_be_done(
+async def test_a_change_that_cannot_be_looked_at_counts_as_done(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    agent.answers["GET", SHOP] = refusal(403, "this key may not read")
+    agent.answers["GET", SHOP] = rejection(403, "this key may not read")
 
     ran = await rollcall("app", "start", "web-1/shop")
 

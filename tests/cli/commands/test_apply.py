@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, rejection
 from tests.support.cli.process import Run
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -115,20 +115,20 @@ async def test_what_is_as_the_file_says_is_left_alone(
 
 
 async def test_a_file_of_apps_may_come_from_a_pipe(run: Run, agent: FakeAgent) -> None:
-    told = {}
+    reported = {}
 
     for given in ("diff -f -", "apply -f -", "apply -f - --yes"):
         text = FILE.replace("64", "128") if given == "apply -f -" else FILE
         agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
-        told[given] = await run(*given.split(), stdin=text)
+        reported[given] = await run(*given.split(), stdin=text)
 
-    assert [each.returncode for each in told.values()] == [0, 2, 0]
-    assert "no terminal to ask at" in told["apply -f -"].stderr
+    assert [each.returncode for each in reported.values()] == [0, 2, 0]
+    assert "no terminal to ask at" in reported["apply -f -"].stderr
     assert all("dry_run=true" in each.path for each in agent.changes())
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"healthy": False, "message": "GET / failed"}, "it is unhealthy: GET / failed"),
         ({"state": "exited", "message": None}, "it is exited"),
@@ -136,19 +136,19 @@ async def test_a_file_of_apps_may_come_from_a_pipe(run: Run, agent: FakeAgent) -
         ({"state": "missing", "desired": "stopped", "message": "gone"}, "it is missing: gone"),
     ],
 )
-async def test_an_app_that_is_as_the_file_says_and_not_well_is_told(
+async def test_an_app_that_is_as_the_file_says_and_not_well_is_reported(
     rollcall: Rollcall,
     agent: FakeAgent,
     file: AppsFile,
     changed: dict[str, object],
-    told: str,
+    reported: str,
 ) -> None:
     agent.answers["GET", SHOP] = {**RECORD, **changed}
 
-    assert told in (await rollcall("diff", "-f", str(file))).out
+    assert reported in (await rollcall("diff", "-f", str(file))).out
 
 
-async def test_what_differs_is_told_first_and_then_changed_and_no_more(
+async def test_what_differs_is_reported_first_and_then_changed_and_no_more(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
     file.write(FILE.replace("64", "128").replace("live", "secret").replace("a:b", "c:d"))
@@ -158,13 +158,13 @@ async def test_what_differs_is_told_first_and_then_changed_and_no_more(
         agent.answers[method, f"{SHOP}/labels?dry_run=true"] = PLAN
         agent.answers[method, f"{SHOP}/labels"] = RECORD
 
-    told = await rollcall("diff", "-f", str(file))
+    reported = await rollcall("diff", "-f", str(file))
 
-    assert told.status == 1
-    assert "memory: 64 -> 128" in told.out
-    assert "env: MODE" in told.out
-    assert "secret" not in told.out
-    assert "+label c:d, -label a:b" in told.out
+    assert reported.status == 1
+    assert "memory: 64 -> 128" in reported.out
+    assert "env: MODE" in reported.out
+    assert "secret" not in reported.out
+    assert "+label c:d, -label a:b" in reported.out
     assert all("dry_run=true" in each.path for each in agent.changes())
     agent.asked.clear()
 
@@ -191,9 +191,9 @@ async def test_values_of_a_difference_are_written_as_in_a_file(
     file.write(FILE.rstrip() + "\n    http_target: 8000\n")
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
 
-    told = await rollcall("diff", "-f", str(file))
+    reported = await rollcall("diff", "-f", str(file))
 
-    assert "http_target: null -> 8000" in told.out, told.err
+    assert "http_target: null -> 8000" in reported.out, reported.err
 
 
 async def test_an_app_that_is_missing_is_created(
@@ -235,7 +235,7 @@ async def test_nothing_is_changed_where_a_part_of_it_cannot_be_done(
 
 
 @pytest.mark.usefixtures("agent")
-async def test_all_mistakes_of_a_file_are_told_with_their_paths(
+async def test_all_mistakes_of_a_file_are_reported_with_their_paths(
     rollcall: Rollcall, file: AppsFile
 ) -> None:
     file.write(
@@ -287,7 +287,7 @@ async def test_a_label_that_the_agent_rejects_changes_nothing(
 ) -> None:
     file.write(FILE.replace("64", "128").replace("[a:b]", "[a:b, c:d]"))
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
-    agent.answers["POST", f"{SHOP}/labels?dry_run=true"] = refusal(400, "not here")
+    agent.answers["POST", f"{SHOP}/labels?dry_run=true"] = rejection(400, "not here")
 
     done = await rollcall("apply", "-f", str(file), "--yes")
 
@@ -296,14 +296,14 @@ async def test_a_label_that_the_agent_rejects_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("refused", "status"), [(None, 1), (409, 1), (400, 2), (403, 1), (503, 3), (404, 1)]
+    ("rejected", "status"), [(None, 1), (409, 1), (400, 2), (403, 1), (503, 3), (404, 1)]
 )
 async def test_a_comparison_ends_with_what_a_script_has_to_know(
-    rollcall: Rollcall, agent: FakeAgent, file: AppsFile, refused: int | None, status: int
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile, rejected: int | None, status: int
 ) -> None:
     file.write(FILE.replace("64", "128"))
     agent.answers["PUT", f"{SHOP}?dry_run=true"] = (
-        PLAN if refused is None else refusal(refused, "not here")
+        PLAN if rejected is None else rejection(rejected, "not here")
     )
 
     assert (await rollcall("diff", "-f", str(file))).status == status
@@ -314,7 +314,7 @@ async def test_a_key_that_may_only_read_compares_and_changes_nothing(
 ) -> None:
     file.write(FILE.replace("64", "128") + FILE.removeprefix("apps:\n").replace("shop", "new", 1))
     for path in (f"{SHOP}?dry_run=true", "/v1/apps?dry_run=true"):
-        agent.answers["PUT", path] = agent.answers["POST", path] = refusal(403, "not here")
+        agent.answers["PUT", path] = agent.answers["POST", path] = rejection(403, "not here")
 
     compared = await rollcall("diff", "-f", str(file), "-o", "json")
     applied = await rollcall("apply", "-f", str(file), "--yes")

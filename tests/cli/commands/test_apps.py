@@ -1,4 +1,4 @@
-"""`apps` and `app`: what is asked of agents, and what is told of their answers."""
+"""`apps` and `app`: what is asked of agents, and what is reported their answers."""
 
 import time
 from email.utils import formatdate
@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, rejection
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -134,10 +134,10 @@ async def test_a_registry_in_place_of_an_agent_is_named_and_nothing_is_changed(
         (403, "the key `ops` allows read, which is not enough", 3),
     ],
 )
-async def test_only_what_another_key_may_do_is_told_as_a_matter_of_the_key(
+async def test_only_what_another_key_may_do_is_reported_as_a_matter_of_the_key(
     rollcall: Rollcall, agent: FakeAgent, status: int, message: str, ended: int
 ) -> None:
-    agent.answers["POST", "/v1/apps"] = refusal(status, message)
+    agent.answers["POST", "/v1/apps"] = rejection(status, message)
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
 
@@ -163,10 +163,10 @@ async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(
     )
 
 
-async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key(
+async def test_an_agent_that_does_not_permit_it_is_reported_with_how_to_give_its_key(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    agent.answers["GET", SHOP] = refusal(403, "this key may only read")
+    agent.answers["GET", SHOP] = rejection(403, "this key may only read")
 
     ran = await rollcall("app", "show", "web-1/shop")
 
@@ -176,7 +176,7 @@ async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key
 
 
 @pytest.mark.parametrize("is_own_file", [False, True])
-async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_keys_of_agents(
+async def test_an_agent_that_does_not_know_the_key_is_reported_with_the_option_for_keys_of_agents(
     rollcall: Rollcall,
     registry: InProcessRegistry,
     agent: FakeAgent,
@@ -185,7 +185,7 @@ async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_k
     is_own_file: bool,
 ) -> None:
     message = "a valid key is needed: send the header `Authorization: Bearer KEY`"
-    agent.answers["GET", "/v1/apps"] = agent.answers["GET", SHOP] = refusal(401, message)
+    agent.answers["GET", "/v1/apps"] = agent.answers["GET", SHOP] = rejection(401, message)
     key = tmp_path / "web-1.ops"
     key.touch(mode=0o600)
     key.write_text("k" * 40)
@@ -211,7 +211,7 @@ async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_k
 async def test_a_change_that_fails_for_want_of_the_engine_names_doctor(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    away = refusal(503, "the engine cannot be reached")
+    away = rejection(503, "the engine cannot be reached")
     agent.answers["POST", "/v1/apps"] = agent.answers["GET", SHOP] = away
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:1")
@@ -271,21 +271,21 @@ async def test_a_dry_run_asks_for_a_dry_run_and_for_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "reported"),
     [
         ({"app": None}, "remove the container"),
         ({"app": {"container_id": None}}, "make a container"),
         ({"app": {"container_id": "5b25"}}, "keep the container"),
     ],
 )
-async def test_a_dry_run_tells_what_would_become_of_the_container(
-    rollcall: Rollcall, agent: FakeAgent, plan: dict[str, Any], told: str
+async def test_a_dry_run_shows_what_would_become_of_the_container(
+    rollcall: Rollcall, agent: FakeAgent, plan: dict[str, Any], reported: str
 ) -> None:
     agent.answers["PUT", f"{SHOP}/start"] = {**PLAN, "replaces_container": False, **plan}
 
     ran = await rollcall("app", "start", "web-1/shop", "--dry-run")
 
-    assert ran.out.splitlines()[1] == f"  {told}"
+    assert ran.out.splitlines()[1] == f"  {reported}"
 
 
 async def test_a_stop_is_no_short_interruption(rollcall: Rollcall, agent: FakeAgent) -> None:
@@ -299,12 +299,12 @@ async def test_a_stop_is_no_short_interruption(rollcall: Rollcall, agent: FakeAg
     assert deleted.out.splitlines()[2] == "  leave the app down"
 
 
-async def test_a_change_that_failed_is_told_with_what_runs_now(
+async def test_a_change_that_failed_is_reported_with_what_runs_now(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
     said = "app `shop` does not stay up: it ended with exit code 7; it wrote:\nbad settings"
-    refuse = refusal(409, said)
-    agent.answers["PUT", SHOP] = refuse
+    reject = rejection(409, said)
+    agent.answers["PUT", SHOP] = reject
     agent.answers["GET", SHOP] = APP_RECORD | {"revision": 2}
     update = ("app", "update", "web-1/shop", "--image", "shop:2")
 
@@ -323,8 +323,8 @@ async def test_a_change_that_failed_is_told_with_what_runs_now(
     agent.answers["GET", SHOP] = APP_RECORD | {"state": "stopped"}
     assert "; now web-1/shop is stopped (shop:1); it wrote:" in (await rollcall(*update)).err
 
-    # The first error is told where the record cannot be had.
-    agent.answers["GET", SHOP] = refuse
+    # The first error is reported where the record cannot be had.
+    agent.answers["GET", SHOP] = reject
     assert (await rollcall(*update)).err.startswith(f"rollcall: {reason}; it wrote:\n")
 
 
@@ -332,7 +332,7 @@ async def test_an_app_that_exists_is_changed_by_an_update(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
     said = "there is an app `shop` already; choose another name"
-    agent.answers["POST", "/v1/apps"] = refusal(409, said)
+    agent.answers["POST", "/v1/apps"] = rejection(409, said)
     agent.answers["GET", SHOP] = APP_RECORD
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
@@ -344,7 +344,7 @@ async def test_an_app_that_exists_is_changed_by_an_update(
 async def test_an_app_whose_creation_goes_on_after_an_error_is_no_other_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    agent.answers["POST", "/v1/apps"] = refusal(503, "the engine does not answer")
+    agent.answers["POST", "/v1/apps"] = rejection(503, "the engine does not answer")
     agent.answers["GET", SHOP] = APP_RECORD | {"state": "creating"}
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
@@ -359,7 +359,7 @@ async def test_an_app_whose_creation_goes_on_after_an_error_is_no_other_app(
 async def test_an_image_that_cannot_be_had_names_no_other_app(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
-    agent.answers["POST", "/v1/apps"] = refusal(404, "the image `x` cannot be had")
+    agent.answers["POST", "/v1/apps"] = rejection(404, "the image `x` cannot be had")
     agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"name": "shop2"}]
 
     ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
@@ -367,7 +367,7 @@ async def test_an_image_that_cannot_be_had_names_no_other_app(
     assert ran.err.startswith("rollcall: the image `x` cannot be had\n")
 
 
-async def test_the_fields_of_another_app_are_refused(
+async def test_the_fields_of_another_app_are_rejected(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
     for method, path in (("POST", "/v1/apps"), ("PUT", SHOP), ("GET", SHOP)):
@@ -376,9 +376,9 @@ async def test_the_fields_of_another_app_are_refused(
     file.write_text("name: other\nimage: shop:1\n")
 
     for action in ("create", "update"):
-        refused = await rollcall("app", action, "web-1/shop", "-f", str(file))
-        assert refused.status == 2
-        assert "'other'" in refused.err
+        rejected = await rollcall("app", action, "web-1/shop", "-f", str(file))
+        assert rejected.status == 2
+        assert "'other'" in rejected.err
     assert agent.asked == []
 
     file.write_text("name: shop\nimage: shop:1\n")
@@ -395,9 +395,9 @@ async def test_an_app_is_not_deleted_where_nobody_can_be_asked(
 ) -> None:
     agent.answers["DELETE", SHOP] = {"message": "app `shop` is deleted"}
 
-    refused = await rollcall("app", "delete", "web-1/shop")
-    assert refused.status == 2
-    assert "--yes" in refused.err
+    rejected = await rollcall("app", "delete", "web-1/shop")
+    assert rejected.status == 2
+    assert "--yes" in rejected.err
     assert agent.asked == []
 
     done = await rollcall("app", "delete", "web-1/shop", "--yes", "--keep-data")
@@ -449,12 +449,12 @@ async def test_an_app_that_is_mistyped_is_named(
 
     ran = await rollcall("app", command, "web-1/shp")
 
-    told = "there is no app web-1/shp; did you mean web-1/shop?"
+    reported = "there is no app web-1/shp; did you mean web-1/shop?"
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"rollcall: {told}\n  next: rollcall app show web-1/shop\n"
+    assert ran.err == f"rollcall: {reported}\n  next: rollcall app show web-1/shop\n"
 
 
-async def test_what_an_app_has_not_is_told_without_another_name(
+async def test_what_an_app_has_not_is_reported_without_another_name(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
     agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "shop2"}]
@@ -467,19 +467,19 @@ async def test_what_an_app_has_not_is_told_without_another_name(
 @pytest.mark.parametrize(
     ("command", "path"), [("show", SHOP), ("logs", f"{SHOP}/logs"), ("history", f"{SHOP}/history")]
 )
-async def test_what_an_agent_says_of_its_api_is_told_as_a_command(
+async def test_what_an_agent_says_of_its_api_is_reported_as_a_command(
     rollcall: Rollcall, agent: FakeAgent, command: str, path: str
 ) -> None:
     said = "there is no app `shop`; GET /v1/apps lists those that are"
-    agent.answers["GET", path] = refusal(404, said)
+    agent.answers["GET", path] = rejection(404, said)
 
     ran = await rollcall("app", command, "web-1/shop")
 
-    told = "there is no app `shop`; `rollcall apps web-1` lists those that are"
-    assert (ran.status, ran.err) == (1, f"rollcall: {told}\n  next: rollcall apps\n")
+    reported = "there is no app `shop`; `rollcall apps web-1` lists those that are"
+    assert (ran.status, ran.err) == (1, f"rollcall: {reported}\n  next: rollcall apps\n")
 
 
-async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_something(
+async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_shows_something(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:
     common = {"created_at": "2026-01-31", "by": "ops", "image": "shop:1", "image_id": "sha256:1"}
@@ -498,7 +498,7 @@ async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_som
 
 
 @pytest.mark.parametrize(
-    ("after", "told", "changed"),
+    ("after", "reported", "changed"),
     [
         ({"env": {"A": "1"}, "revision": 2}, "changed env", ["env"]),
         (
@@ -509,8 +509,8 @@ async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_som
         ({}, "nothing changed", []),
     ],
 )
-async def test_an_update_tells_which_fields_it_has_changed(
-    rollcall: Rollcall, agent: FakeAgent, after: dict[str, Any], told: str, changed: list[str]
+async def test_an_update_shows_which_fields_it_has_changed(
+    rollcall: Rollcall, agent: FakeAgent, after: dict[str, Any], reported: str, changed: list[str]
 ) -> None:
     before = APP_RECORD | {"env": {"A": "0"}, "cpu": 25, "image_id": "old", "revision": 1}
     agent.answers["GET", SHOP] = before
@@ -519,7 +519,7 @@ async def test_an_update_tells_which_fields_it_has_changed(
 
     ran = await rollcall(*update)
 
-    assert ran.out == f"web-1/shop: {told}, running, http port 20080, ssh port 20022\n"
+    assert ran.out == f"web-1/shop: {reported}, running, http port 20080, ssh port 20022\n"
     assert (await rollcall(*update, "-o", "json")).json()["changed"] == changed
 
 
@@ -558,6 +558,6 @@ async def test_a_label_that_looks_misspelt_is_added_with_a_warning(
     removed = await rollcall("app", "label", "web-1/shop", label, "--remove")
     right = await rollcall("app", "label", "web-1/shop", "prometheus:shop")
 
-    told = f"warning: label {label}: did you mean prometheus:shop:port:9100?\n"
-    assert (added.status, added.err) == (0, told)
+    reported = f"warning: label {label}: did you mean prometheus:shop:port:9100?\n"
+    assert (added.status, added.err) == (0, reported)
     assert (removed.err, right.err) == ("", "")

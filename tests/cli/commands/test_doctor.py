@@ -17,7 +17,7 @@ from pytest_aiohttp import AiohttpServer
 from registry.store.protocol import Member
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, StartAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent, rejection
 from tests.support.cli.terminal import at_terminal
 from tests.support.daemons import FreePort
 from tests.support.registry.client import server_context
@@ -197,7 +197,7 @@ async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_w
     assert not any("Authorization" in head for head in asked)
 
 
-async def test_it_tells_whether_hosts_that_are_denied_still_report(
+async def test_it_shows_whether_hosts_that_are_denied_still_report(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     assert found(await rollcall("doctor", "-o", "json"), "denied") == []
@@ -219,10 +219,10 @@ async def test_it_tells_whether_hosts_that_are_denied_still_report(
     assert warning[1].startswith("1 host in `nodes.denied` reported in the last hour")
     shared = "registries that share the store have another list `nodes.denied`: other"
     assert error == ("error", shared)
-    assert found(still, "refused") == []
+    assert found(still, "rejected") == []
 
 
-async def test_it_names_what_was_refused_and_what_becomes_of_labels(
+async def test_it_names_what_was_rejected_and_what_becomes_of_labels(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     await registry.post("web-1", ["prometheus:node:port:none"], {"agent.id": "a"})
@@ -232,8 +232,8 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
     ran = await rollcall("doctor", "-o", "json")
 
     by_check = {each["check"]: each for each in ran.json()}
-    assert by_check["refused"]["level"] == "warning"
-    assert by_check["refused"]["text"].startswith(
+    assert by_check["rejected"]["level"] == "warning"
+    assert by_check["rejected"]["text"].startswith(
         "web-1 was rejected 0s ago, from 127.0.0.1 (409): "
     )
     assert by_check["targets"]["level"] == "warning"
@@ -256,11 +256,11 @@ async def test_a_rejected_host_is_an_error_while_it_tries_and_no_node_of_its_nam
     registry.clock.pass_seconds(91)
     gone = await rollcall("doctor", "-o", "json")
 
-    (level, text), *others = found(unknown, "refused")
+    (level, text), *others = found(unknown, "rejected")
     assert (unknown.status, level, others) == (1, "error", [])
     assert text.startswith("db-1 was rejected 0s ago, from 127.0.0.1 (400): ")
-    assert (fresh.status, found(fresh, "refused")[0][0]) == (0, "warning")
-    assert (gone.status, found(gone, "refused")[0][0]) == (0, "warning")
+    assert (fresh.status, found(fresh, "rejected")[0][0]) == (0, "warning")
+    assert (gone.status, found(gone, "rejected")[0][0]) == (0, "warning")
 
 
 async def test_each_check_is_named_once(rollcall: Rollcall, registry: InProcessRegistry) -> None:
@@ -312,9 +312,9 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     await registry.post("web-1", kv={"agent.url": played.url})
     ran = await rollcall("--context", "test", "doctor", "-o", "json")
 
-    # Who may not read the apps is told so, and nothing else is lost.
+    # Who may not read the apps is reported so, and nothing else is lost.
     del played.answers["GET", "/v1/apps"]
-    refused = await rollcall("doctor", "-o", "json")
+    rejected = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1
     assert found(ran, "apps") == [
@@ -332,15 +332,15 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
         for name in ("loops", "paused", "dead", "gone")
     ]
     reason = "web-1: its apps cannot be looked at: there is no such app"
-    assert found(refused, "apps") == [("error", reason)]
-    assert found(refused, "agents") == [("ok", "1 of 1 agents answer")]
+    assert found(rejected, "apps") == [("error", reason)]
+    assert found(rejected, "agents") == [("ok", "1 of 1 agents answer")]
 
 
-async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
+async def test_an_agent_without_its_engine_answers_and_the_engine_is_reported_once(
     rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     played = await fake_agent()
-    away = refusal(503, "the engine cannot be reached")
+    away = rejection(503, "the engine cannot be reached")
     played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], away)
     kv = {"agent.url": played.url, "agent.version": "1"}
     await registry.post("web-1", kv={**kv, "docker.state": "unreachable"})
@@ -374,7 +374,7 @@ async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
         ),
     ],
 )
-async def test_it_tells_when_the_operators_own_certificate_ends(
+async def test_it_shows_when_the_operators_own_certificate_ends(
     rollcall: Rollcall,
     registry: InProcessRegistry,
     tmp_path: Path,
@@ -400,7 +400,7 @@ async def test_it_tells_when_the_operators_own_certificate_ends(
     assert found_text.startswith(text)
 
 
-async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_its_end(
+async def test_a_registry_that_rejects_the_operators_certificate_is_reported_with_its_end(
     rollcall: Rollcall,
     registry: InProcessRegistry,
     tmp_path: Path,
@@ -460,7 +460,7 @@ async def test_a_host_that_leaves_labels_out_is_a_warning(
 
     asked = await rollcall("doctor", "-o", "json")
 
-    text = "web-1 leaves out labels: 120; `rollcall-agent status` there tells which, and why"
+    text = "web-1 leaves out labels: 120; `rollcall-agent status` there shows which, and why"
     assert found(asked, "labels") == [("warning", text)]
 
 

@@ -82,7 +82,7 @@ async def test_values_are_read_and_never_printed(applying: Applying, agent: Fake
     assert not any(f"of the {each}" in ran.out + ran.err + seen.out for each in ("file", "command"))
 
 
-async def test_all_that_cannot_be_read_is_told_and_nothing_is_changed(
+async def test_all_that_cannot_be_read_is_reported_and_nothing_is_changed(
     applying: Applying, agent: FakeAgent, rollcall: Rollcall
 ) -> None:
     forbidden = await applying("hosts: [web-1]", "apply", "--yes")

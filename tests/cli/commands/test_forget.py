@@ -36,7 +36,7 @@ async def test_a_host_that_is_gone_is_forgotten_with_its_targets(
 
 
 @pytest.mark.usefixtures("silent")
-async def test_a_host_that_reports_is_told_to_come_back(
+async def test_a_host_that_reports_has_to_come_back(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     ran = await rollcall("forget", "web-1", "-y")
@@ -101,7 +101,7 @@ async def test_a_key_that_may_only_read_forgets_nothing(
     assert await known(registry) == ["db-1", "web-1"]
 
 
-async def test_a_host_that_nobody_knows_is_told(rollcall: Rollcall) -> None:
+async def test_a_host_that_nobody_knows_is_reported(rollcall: Rollcall) -> None:
     ran = await rollcall("forget", "web-9", "--yes")
 
     assert ran.status == 1

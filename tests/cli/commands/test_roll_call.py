@@ -64,7 +64,7 @@ async def test_without_a_list_it_says_what_to_set(
     assert "name a file of hostnames as `nodes.expected`" in found.err
 
 
-async def test_why_tells_that_a_host_is_absent(
+async def test_why_shows_that_a_host_is_absent(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     assert (await rollcall("why", "web-2")).status == 1  # nothing is known of it
@@ -82,7 +82,7 @@ async def test_why_tells_that_a_host_is_absent(
     assert "absent in the roll call" in silent.out
 
 
-async def test_doctor_tells_of_absent_hosts_and_of_a_bad_list(
+async def test_doctor_shows_of_absent_hosts_and_of_a_bad_list(
     rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
     await registry.components.expected_file.read()

@@ -1,4 +1,4 @@
-"""What is told of a host that fell silent: since when, after which time, why, where to look."""
+"""What is reported a host that fell silent: since when, after which time, why, where to look."""
 
 from pathlib import Path
 
@@ -45,7 +45,9 @@ async def test_the_list_of_stale_nodes_has_since_when_and_why(rollcall: Rollcall
         assert (await rollcall("nodes", *others)).err == ""
 
 
-async def test_no_stale_node_is_told_so(rollcall: Rollcall, registry: InProcessRegistry) -> None:
+async def test_no_stale_node_is_reported_so(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
     await registry.post("web-1")
 
     ran = await rollcall("nodes", "--stale")
@@ -69,7 +71,7 @@ async def test_no_stale_node_is_told_so(rollcall: Rollcall, registry: InProcessR
         ),
     ],
 )
-async def test_a_stale_node_tells_since_when_and_where_to_look(
+async def test_a_stale_node_shows_since_when_and_where_to_look(
     rollcall: Rollcall, host: str, causes: str, following: str
 ) -> None:
     lines = (await rollcall("node", host)).out.splitlines()
@@ -84,7 +86,7 @@ async def test_a_node_that_reports_has_no_such_lines(rollcall: Rollcall) -> None
     assert "heartbeat" not in (await rollcall("node", "web-2")).out
 
 
-async def test_a_node_whose_heartbeats_are_refused_tells_the_reason(
+async def test_a_node_whose_heartbeats_are_rejected_shows_the_reason(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     identity = {"agent.id": "a", "agent.instance": "1", "agent.url": "http://127.0.0.1:1"}
@@ -98,7 +100,7 @@ async def test_a_node_whose_heartbeats_are_refused_tells_the_reason(
 
 
 @pytest.mark.usefixtures("silent")
-async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
+async def test_doctor_shows_it_of_each_stale_node(rollcall: Rollcall) -> None:
     ran = await rollcall("--context", "test", "doctor")
 
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
@@ -121,21 +123,21 @@ async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
 async def test_doctor_names_hosts_that_report_no_agent_apart_from_those_not_reached(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
-    async def told() -> list[tuple[str, str]]:
+    async def reported() -> list[tuple[str, str]]:
         ran = await rollcall("doctor", "-o", "json")
         found = [each for each in msgspec.json.decode(ran.out) if each["check"] == "agents"]
         return [(each["level"], each["text"].partition(": no")[0]) for each in found]
 
     await registry.post("web-1", kv={"agent.url": "http://127.0.0.1:1"})
     reached = [("error", "0 of 1 agents answer"), ("error", "web-1")]
-    assert await told() == reached
+    assert await reported() == reached
     await registry.post("switch-1")
-    assert await told() == [*reached, ("ok", "1 host reports no agent: switch-1")]
+    assert await reported() == [*reached, ("ok", "1 host reports no agent: switch-1")]
     await registry.post("switch-2")
-    assert await told() == [*reached, ("ok", "2 hosts report no agent: switch-1, switch-2")]
+    assert await reported() == [*reached, ("ok", "2 hosts report no agent: switch-1, switch-2")]
 
 
-async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
+async def test_doctor_shows_it_of_the_first_stale_nodes_alone(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     for number in range(7):

@@ -24,7 +24,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-async def test_a_backup_that_breaks_off_leaves_no_file(
+async def test_a_backup_that_is_interrupted_leaves_no_file(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
     async def break_off(request: web.Request) -> web.StreamResponse:
@@ -140,7 +140,7 @@ async def test_a_log_has_its_tabs_and_no_carriage_returns_at_the_ends_of_lines(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ((), "the container of web-1/shop has written nothing yet\n"),
         (("--follow",), "the container of web-1/shop has written nothing yet\n"),
@@ -148,12 +148,12 @@ async def test_a_log_has_its_tabs_and_no_carriage_returns_at_the_ends_of_lines(
         (("--tail", "0"), ""),
     ],
 )
-async def test_an_empty_log_is_told_so(
-    rollcall: Rollcall, agent: FakeAgent, options: tuple[str, ...], told: str
+async def test_an_empty_log_is_reported_so(
+    rollcall: Rollcall, agent: FakeAgent, options: tuple[str, ...], reported: str
 ) -> None:
     agent.answers["GET", f"{SHOP}/logs"] = sends()
 
-    assert await rollcall("app", "logs", "web-1/shop", *options) == (0, "", told)
+    assert await rollcall("app", "logs", "web-1/shop", *options) == (0, "", reported)
 
     agent.answers["GET", f"{SHOP}/logs"] = sends(b"x")
     assert await rollcall("app", "logs", "web-1/shop", *options) == (0, "x\n", "")
@@ -198,10 +198,10 @@ async def test_a_backup_that_grows_too_large_says_so_and_leaves_no_file(
         env=command.environment,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, told = await process.communicate()
+    _, reported = await process.communicate()
 
-    assert process.returncode == 1, told
-    assert f"{file} cannot be written: File too large" in told.decode()
+    assert process.returncode == 1, reported
+    assert f"{file} cannot be written: File too large" in reported.decode()
     assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
 
 
@@ -245,13 +245,13 @@ async def test_a_backup_and_a_restore_go_through_pipes(
     process = await asyncio.create_subprocess_shell(
         line, cwd=tmp_path, env=command.environment, stderr=asyncio.subprocess.PIPE
     )
-    _, told = await process.communicate()
+    _, reported = await process.communicate()
 
-    assert process.returncode == 0, told
+    assert process.returncode == 0, reported
     assert (tmp_path / "copy.tar").read_bytes() == data
     assert agent.changes()[0].body == data
-    assert b"web-1/shop: 750.0 KiB in the pipe\n" in told
-    assert b"web-1/shop: restored; start the app\n" in told
+    assert b"web-1/shop: 750.0 KiB in the pipe\n" in reported
+    assert b"web-1/shop: restored; start the app\n" in reported
     assert not (tmp_path / "-").exists()
 
 

@@ -21,7 +21,7 @@ def node(hostname: str) -> dict[str, object]:
 
 
 @pytest.mark.slow
-async def test_nodes_that_went_are_told_once_the_registry_knows_all_that_are_there(
+async def test_nodes_that_went_are_reported_once_the_registry_knows_all_that_are_there(
     rollcall: Rollcall, http_server: HttpServer
 ) -> None:
     streams = [
@@ -45,8 +45,8 @@ async def test_nodes_that_went_are_told_once_the_registry_knows_all_that_are_the
     done = await rollcall("watch")
 
     assert done.status == 3
-    told = [line.split()[1:] for line in done.out.splitlines()]
-    assert told == [["node", "web-1"], ["node", "web-2"], ["gone", "web-1"], ["stale", "web-2"]]
+    reported = [line.split()[1:] for line in done.out.splitlines()]
+    assert reported == [["node", "web-1"], ["node", "web-2"], ["gone", "web-1"], ["stale", "web-2"]]
 
 
 def reported(name: str, *labels: str, **kv: str) -> NodeEvent:
@@ -70,7 +70,7 @@ def test_each_difference_of_a_node_is_a_line() -> None:
     assert changes.lines(reported("web-1")) == ["12:00:00  node   web-1  "]
 
 
-def test_after_a_reset_only_what_has_changed_is_told() -> None:
+def test_after_a_reset_only_what_has_changed_is_reported() -> None:
     changes = Changes(lambda: "12:00:00")
     for event in (reported("web-1", "a"), reported("web-2", "a")):
         changes.lines(event)

@@ -164,10 +164,10 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
         assert (await rollcall("context", "set", *wrong)).status == 2
     assert allowed() == ["0.0.0.0"]
     assert (await rollcall("context", "set", "--forbid-plain", "0.0.0.0")).status == 0
-    refused = await rollcall("nodes")
-    assert refused.status == 2
-    assert "has no TLS" in refused.err
-    assert "rollcall context set --allow-plain 0.0.0.0\n" in refused.err
+    rejected = await rollcall("nodes")
+    assert rejected.status == 2
+    assert "has no TLS" in rejected.err
+    assert "rollcall context set --allow-plain 0.0.0.0\n" in rejected.err
     named = await rollcall("--context", "test", "nodes")
     assert "rollcall --context test context set --allow-plain 0.0.0.0\n" in named.err
 
@@ -227,7 +227,7 @@ async def test_a_context_is_not_changed_by_too_little_or_too_much(
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-async def test_a_file_of_contexts_that_others_may_change_is_refused(
+async def test_a_file_of_contexts_that_others_may_change_is_rejected(
     rollcall: Rollcall, mode: int
 ) -> None:
     rollcall.contexts.chmod(mode)
@@ -238,7 +238,7 @@ async def test_a_file_of_contexts_that_others_may_change_is_refused(
     assert f"chmod 600 {rollcall.contexts}" in ran.err
 
 
-async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
+async def test_a_key_that_the_registry_does_not_know_is_reported_with_the_next_step(
     rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
 ) -> None:
     rollcall.environment["ROLLCALL_KEY"] = "a-key-that-nobody-knows-0123456789"
@@ -260,7 +260,7 @@ async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
     assert f"  next: rollcall login {url} --key-file FILE" in login.err
 
 
-async def test_a_registry_that_nobody_reaches_is_told_with_where_to_look(
+async def test_a_registry_that_nobody_reaches_is_reported_with_where_to_look(
     rollcall: Rollcall, key_file: Path
 ) -> None:
     rollcall.use(registry="http://127.0.0.1:1", key_file=str(key_file), allow_plain=["127.0.0.1"])

@@ -10,7 +10,7 @@ from cli.reach.contexts import Context
 from clients.errors import NotTls, OtherDaemon, Unreachable
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import refusal
+from tests.support.cli.fake_agent import rejection
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry
@@ -38,7 +38,7 @@ async def test_plain_http_to_a_loopback_address_needs_no_permission(
     ("host", "step"),
     [("0.0.0.0", "if that is safe: rollcall login http://0.0.0.0:"), ("localhost", "")],
 )
-async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_works(
+async def test_where_plain_http_is_rejected_the_whole_command_is_printed_and_works(
     rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, host: str, step: str
 ) -> None:
     port = registry.address[1]
@@ -46,9 +46,9 @@ async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_work
 
     ran = await rollcall("login", f"http://{host}:{port}", *options)
 
-    refused, following = ran.err.splitlines()
+    rejected, following = ran.err.splitlines()
     assert ran.status == 2
-    assert refused.startswith(f"rollcall: http://{host}:{port} has no TLS")
+    assert rejected.startswith(f"rollcall: http://{host}:{port} has no TLS")
     address = "127.0.0.1" if host == "localhost" else host
     assert (step or f"or rollcall login http://{address}:") in following
     command = following[following.index("rollcall login") :]
@@ -57,7 +57,7 @@ async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_work
     assert (await rollcall(*command.split()[1:])).status == 0
 
 
-async def test_a_port_without_tls_is_told_with_the_command_for_it(
+async def test_a_port_without_tls_is_reported_with_the_command_for_it(
     rollcall: Rollcall, plain_url: str, key_file: Path
 ) -> None:
     url = plain_url.replace("http:", "https:")
@@ -71,11 +71,11 @@ async def test_a_port_without_tls_is_told_with_the_command_for_it(
     )
 
 
-async def test_a_port_with_tls_is_told_with_the_command_for_it(
+async def test_a_port_with_tls_is_reported_with_the_command_for_it(
     rollcall: Rollcall, tmp_path: Path, key_file: Path, http_server: HttpServer
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
-    url = await http_server(refusal(404, "no"), tls=tls)
+    url = await http_server(rejection(404, "no"), tls=tls)
     plain = url.replace("https:", "http:")
     ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN)
 
@@ -98,13 +98,13 @@ async def test_a_port_where_nobody_listens_is_no_port_with_tls(
 
 
 @pytest.mark.parametrize("status", [401, 404])
-async def test_an_agent_is_told_apart_from_a_registry(
+async def test_an_agent_is_distinguished_from_a_registry(
     rollcall: Rollcall, key_file: Path, http_server: HttpServer, status: int
 ) -> None:
     key = ("--key-file", str(key_file), *PLAIN)
-    url = await http_server(refusal(status, "no"), daemon="agent")
+    url = await http_server(rejection(status, "no"), daemon="agent")
     agent = await rollcall("login", url, *key)
-    other = await rollcall("login", await http_server(refusal(404, "no")), *key)
+    other = await rollcall("login", await http_server(rejection(404, "no")), *key)
 
     assert agent.status == 3
     assert agent.err == (
@@ -115,10 +115,10 @@ async def test_an_agent_is_told_apart_from_a_registry(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_not_permitted_is_told_with_the_login(
+async def test_a_key_that_is_not_permitted_is_reported_with_the_login(
     rollcall: Rollcall, key_file: Path, status: int, http_server: HttpServer
 ) -> None:
-    url = await http_server(refusal(status, "no"))
+    url = await http_server(rejection(status, "no"))
     ran = await rollcall("login", url, "--key-file", str(key_file), *PLAIN)
     rollcall.environment["ROLLCALL_KEY"] = SCRAPER
     of_variable = await rollcall("login", url, *PLAIN)
@@ -131,7 +131,7 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
     assert "  advice: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
 
 
-async def test_a_secret_of_agents_that_cannot_be_read_is_told_with_the_login(
+async def test_a_secret_of_agents_that_cannot_be_read_is_reported_with_the_login(
     rollcall: Rollcall, plain_url: str, key_file: Path
 ) -> None:
     named = ("--name", "lab", "--key-file", str(key_file))
@@ -145,7 +145,7 @@ async def test_a_secret_of_agents_that_cannot_be_read_is_told_with_the_login(
     assert "--agent-secret-file FILE" in step
 
 
-async def test_agents_with_the_key_of_a_distant_registry_are_told_before_the_lack_of_tls(
+async def test_agents_with_the_key_of_a_distant_registry_are_reported_before_the_lack_of_tls(
     rollcall: Rollcall, key_file: Path
 ) -> None:
     ran = await rollcall(
@@ -171,7 +171,7 @@ async def test_the_path_in_a_step_is_quoted(
     assert ran.err.endswith(f"  next: chmod 600 '{file}'\n")
 
 
-async def test_a_key_file_that_is_not_there_is_told_with_the_login(
+async def test_a_key_file_that_is_not_there_is_reported_with_the_login(
     rollcall: Rollcall, plain_url: str, tmp_path: Path
 ) -> None:
     missing = tmp_path / "missing.key"
@@ -185,7 +185,7 @@ async def test_a_key_file_that_is_not_there_is_told_with_the_login(
     )
 
 
-async def test_a_key_file_that_is_not_there_is_told_before_the_lack_of_tls(
+async def test_a_key_file_that_is_not_there_is_reported_before_the_lack_of_tls(
     rollcall: Rollcall, tmp_path: Path
 ) -> None:
     missing = tmp_path / "missing.key"
@@ -214,7 +214,7 @@ async def test_a_key_file_that_is_not_there_is_told_before_the_lack_of_tls(
         ("HTTPS://x:1", "is no URL of a registry: write the scheme in small", "https://x:1"),
     ],
 )
-async def test_what_is_no_url_is_told_before_a_key_is_asked_for(
+async def test_what_is_no_url_is_reported_before_a_key_is_asked_for(
     rollcall: Rollcall, typed: str, why: str, meant: str
 ) -> None:
     ran = await rollcall("login", typed, "--agent-key-file", "{hostname}/a key")
@@ -275,7 +275,7 @@ async def test_a_port_with_tls_keeps_what_is_allowed_for_agents(
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
     networks = ("--allow-plain", "10.0.0.0/8")
-    url = await http_server(refusal(404, "no"), tls=tls)
+    url = await http_server(rejection(404, "no"), tls=tls)
     plain = url.replace("https:", "http:")
     ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN, *networks)
 
@@ -294,7 +294,9 @@ async def test_an_address_is_not_allowed_a_second_time(
         assert ran.err.endswith(f"rollcall login {plain_url} {' '.join(options)}\n")
 
 
-async def test_a_name_that_is_not_known_is_told_before_it_is_allowed(rollcall: Rollcall) -> None:
+async def test_a_name_that_is_not_known_is_reported_before_it_is_allowed(
+    rollcall: Rollcall,
+) -> None:
     ran = await rollcall("login", "http://no-such-host.invalid:7655", "--key-command", "false")
 
     assert ran.status == 3
@@ -317,7 +319,7 @@ async def test_a_name_is_not_allowed_and_the_address_is_asked_for(rollcall: Roll
     assert changed.err.endswith(f"{said}rollcall context set --allow-plain ADDRESS\n")
 
 
-async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> None:
+async def test_a_url_without_a_port_is_reported_with_the_ports_that_are_meant() -> None:
     context = Context(registry="http://127.0.0.1")
     attempt = Attempt(context, partial(typed_again, context), "", "")
 

@@ -26,7 +26,7 @@ async def no_nodes(_request: web.Request) -> web.Response:
     return web.json_response([])
 
 
-async def test_a_name_that_is_not_in_the_certificate_is_told_with_a_login_that_works(
+async def test_a_name_that_is_not_in_the_certificate_is_reported_with_a_login_that_works(
     rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
     options = ("--ca", str(authority.ca), "--key-file", str(key_file))
@@ -54,7 +54,7 @@ async def test_a_name_that_is_not_in_the_certificate_is_told_with_a_login_that_w
         ("*.x.test", "; log in with a name in it\n"),
     ],
 )
-async def test_a_name_that_leads_nowhere_is_told_with_what_has_to_be_done_for_it(
+async def test_a_name_that_leads_nowhere_is_reported_with_what_has_to_be_done_for_it(
     rollcall: Rollcall,
     authority: Authority,
     key_file: Path,
@@ -71,7 +71,7 @@ async def test_a_name_that_leads_nowhere_is_told_with_what_has_to_be_done_for_it
     assert ran.err.endswith(f"{step}  next: rollcall login {meant} {' '.join(options)}\n")
 
 
-async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
+async def test_an_expired_certificate_of_a_registry_is_reported_with_its_date(
     rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
     url = await http_server(
@@ -88,7 +88,7 @@ async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
     assert (nodes.status, nodes.err) == (3, said)
 
 
-async def test_a_certificate_that_is_not_valid_yet_is_told_with_the_clocks(
+async def test_a_certificate_that_is_not_valid_yet_is_reported_with_the_clocks(
     rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
     url = await http_server(
@@ -101,7 +101,7 @@ async def test_a_certificate_that_is_not_valid_yet_is_told_with_the_clocks(
     assert "advice: compare the clock of this host with that of the registry" in ran.err
 
 
-async def test_a_certificate_of_another_ca_is_told_with_the_option_for_the_ca(
+async def test_a_certificate_of_another_ca_is_reported_with_the_option_for_the_ca(
     rollcall: Rollcall,
     authority: Authority,
     tmp_path: Path,
@@ -121,7 +121,7 @@ async def test_a_certificate_of_another_ca_is_told_with_the_option_for_the_ca(
 
 
 @pytest.mark.parametrize("shown", ["none", "expired", "of another CA"])
-async def test_an_own_certificate_that_is_not_accepted_is_told_with_the_reason(
+async def test_an_own_certificate_that_is_not_accepted_is_reported_with_the_reason(
     rollcall: Rollcall,
     authority: Authority,
     tmp_path: Path,
@@ -202,7 +202,7 @@ async def test_a_file_that_cannot_be_used_is_named_before_anything_is_asked(
     assert ran.err.endswith(f"\n  next: {following}\n")
 
 
-async def test_a_file_that_is_gone_since_the_login_is_told_with_the_option_for_it(
+async def test_a_file_that_is_gone_since_the_login_is_reported_with_the_option_for_it(
     rollcall: Rollcall, tmp_path: Path, key_file: Path
 ) -> None:
     gone = str(tmp_path / "gone.crt")

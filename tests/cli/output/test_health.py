@@ -18,11 +18,11 @@ def test_the_record_and_the_events_say_how_an_app_is(
     assert (found.is_healthy, found.text) == (text in HEALTHY, text)
 
 
-def test_a_moment_is_told_in_utc() -> None:
+def test_a_moment_is_reported_in_utc() -> None:
     assert moment(1_700_000_000) == "2023-11-14 22:13:20 UTC"
 
 
 @pytest.mark.parametrize("odd", [10**13, -(10**13), 10**18, 2**63])
-def test_a_moment_of_no_calendar_is_told_as_a_number(odd: int) -> None:
+def test_a_moment_of_no_calendar_is_reported_as_a_number(odd: int) -> None:
     assert moment(odd) == f"Unix time {odd:g}"
     assert silence(odd, 0).startswith(f"no heartbeat since Unix time {odd:g} (")

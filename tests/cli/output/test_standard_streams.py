@@ -73,7 +73,7 @@ async def test_the_daemons_take_one_that_is_closed_as_well(rollcall: Rollcall, d
 
 
 @NEEDS_ROOT
-async def test_a_user_without_a_home_is_told_what_to_set(rollcall: Rollcall) -> None:
+async def test_a_user_without_a_home_is_reported_what_to_set(rollcall: Rollcall) -> None:
     unset = "env --unset=HOME --unset=ROLLCALL_CONFIG --unset=XDG_CONFIG_HOME"
 
     assert await run(rollcall, f"setpriv --reuid=54321 {unset} $ROLLCALL rollouts") == (
@@ -82,7 +82,7 @@ async def test_a_user_without_a_home_is_told_what_to_set(rollcall: Rollcall) -> 
     )
 
 
-async def test_a_working_directory_that_is_gone_is_told(rollcall: Rollcall) -> None:
+async def test_a_working_directory_that_is_gone_is_reported(rollcall: Rollcall) -> None:
     line = 'mkdir "$HOME/gone" && cd "$HOME/gone" && rmdir "$HOME/gone" &&'
 
     assert await run(rollcall, f"{line} $ROLLCALL context set --key-file ops.key") == (
@@ -93,7 +93,7 @@ async def test_a_working_directory_that_is_gone_is_told(rollcall: Rollcall) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["man", "--help", "completion bash"])
-def test_output_that_cannot_be_written_is_told_in_one_line(command: str) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_line(command: str) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [sys.executable, "-m", "cli.main", *command.split()],

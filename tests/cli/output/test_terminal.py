@@ -133,8 +133,8 @@ async def test_a_narrow_terminal_has_whole_names_and_no_empty_columns(
     lines = await shown("apps")
     assert lines[1].startswith("web-2/worker  running")
     assert max(map(len, lines)) <= 60
-    told = " ".join(line[lines[0].index("MESSAGE") :] for line in lines[1:-2])
-    assert " ".join(told.split()) == message
+    reported = " ".join(line[lines[0].index("MESSAGE") :] for line in lines[1:-2])
+    assert " ".join(reported.split()) == message
 
     rollcall.environment["COLUMNS"] = "38"
     lines = [line.rstrip() for line in await shown("apps")]

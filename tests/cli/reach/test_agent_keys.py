@@ -12,7 +12,7 @@ import yaml
 from tests.support.certificates import Authority
 from tests.support.cli.collector import collector
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import StartAgent, refusal
+from tests.support.cli.fake_agent import StartAgent, rejection
 from tests.support.registry.client import server_context
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
@@ -181,7 +181,7 @@ async def test_an_agent_without_the_derived_key_is_named_with_the_command_that_p
     trusting: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, secret_file: Path
 ) -> None:
     agent = await fake_agent()
-    agent.answers["GET", "/v1/apps/shop"] = refusal(401, "a valid key is needed")
+    agent.answers["GET", "/v1/apps/shop"] = rejection(401, "a valid key is needed")
     await registry.post("web-1", kv={"agent.url": agent.url})
 
     ran = await trusting("app", "show", "web-1/shop")

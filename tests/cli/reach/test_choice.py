@@ -73,7 +73,7 @@ async def test_a_few_hosts_are_asked_for_by_name(
 
 
 @pytest.mark.parametrize("option", ["--label", "--prefix"])
-async def test_an_empty_filter_is_refused(rollcall: Rollcall, option: str) -> None:
+async def test_an_empty_filter_is_rejected(rollcall: Rollcall, option: str) -> None:
     done = await rollcall("apps", option, "")
 
     assert (done.status, done.out) == (2, "")

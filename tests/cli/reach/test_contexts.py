@@ -39,7 +39,7 @@ def test_without_a_file_there_is_no_context_and_the_next_step_is_a_login(tmp_pat
     assert raised.value.hint.startswith("rollcall login https://")
 
 
-def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_a_context_that_is_not_there_is_rejected_with_those_that_are(tmp_path: Path) -> None:
     file = ContextFile(tmp_path / "contexts.yml")
     file.save(Contexts(current="lab", contexts={"lab": LAB}))
 
@@ -59,7 +59,7 @@ def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pa
         "\x80",
     ],
 )
-def test_a_file_that_holds_no_contexts_is_refused_and_kept(tmp_path: Path, text: str) -> None:
+def test_a_file_that_holds_no_contexts_is_rejected_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "contexts.yml"
     path.write_bytes(text.encode("latin-1"))
 
@@ -114,7 +114,7 @@ def test_a_command_prints_the_key_without_a_shell() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
-def test_a_file_that_others_may_use_is_refused_with_the_command_that_mends_it(
+def test_a_file_that_others_may_use_is_rejected_with_the_command_that_fixes_it(
     key_file: Path, mode: int
 ) -> None:
     key_file.chmod(mode)
@@ -126,7 +126,7 @@ def test_a_file_that_others_may_use_is_refused_with_the_command_that_mends_it(
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "ключ", "a\x00b", "a\nb"])
-def test_what_is_no_key_is_refused_without_being_shown(key_file: Path, text: str) -> None:
+def test_what_is_no_key_is_rejected_without_being_shown(key_file: Path, text: str) -> None:
     key_file.write_text(text)
 
     with pytest.raises(WrongUsage) as raised:
@@ -145,7 +145,7 @@ def test_what_is_no_key_is_refused_without_being_shown(key_file: Path, text: str
         ("true", "no key"),
     ],
 )
-def test_a_command_that_prints_no_key_is_refused(command: str, said: str) -> None:
+def test_a_command_that_prints_no_key_is_rejected(command: str, said: str) -> None:
     with pytest.raises(WrongUsage, match=said):
         read_key(Context(registry=URL, key_command=command), {})
 
@@ -170,7 +170,7 @@ def test_no_hostname_leads_to_another_folder(tmp_path: Path, hostname: str) -> N
         read_agent_key(f"{tmp_path}/hosts/{{hostname}}/ops", hostname)
 
 
-def test_a_key_of_an_agent_that_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_a_key_of_an_agent_that_others_may_read_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "key of web-1").touch(mode=0o644)
 
     with pytest.raises(WrongUsage) as raised:

@@ -1,4 +1,4 @@
-"""What is told of a registry that does not know all hosts, or does not reach its store."""
+"""What is reported a registry that does not know all hosts, or does not reach its store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

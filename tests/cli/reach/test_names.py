@@ -1,4 +1,4 @@
-"""A host, a service or a label that the registry does not know is told, with those alike."""
+"""A host, a service or a label that the registry does not know is reported, with those alike."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ async def nodes(registry: InProcessRegistry) -> None:
     "command",
     ["node {}", "forget {} --yes", "apps {}", "apps db-1 {}", "app show {}/shop", "start shop {}"],
 )
-async def test_a_host_that_is_not_known_is_told_with_those_alike(
+async def test_a_host_that_is_not_known_is_reported_with_those_alike(
     rollcall: Rollcall, command: str
 ) -> None:
     mistyped = await rollcall(*command.format("web-010").split())
@@ -41,7 +41,7 @@ async def test_a_host_that_is_not_known_is_told_with_those_alike(
 
 
 @pytest.mark.parametrize("command", ["apps {}", "nodes web-1 {}", "node {}", "app show {}/x"])
-async def test_an_app_in_the_place_of_a_host_is_told_as_one_with_its_hosts(
+async def test_an_app_in_the_place_of_a_host_is_reported_as_one_with_its_hosts(
     rollcall: Rollcall, registry: InProcessRegistry, command: str
 ) -> None:
     for host in ("web-1", "web-2"):
@@ -58,7 +58,7 @@ async def test_an_app_in_the_place_of_a_host_is_told_as_one_with_its_hosts(
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_a_host_that_does_not_pass_the_filters_is_told_so(rollcall: Rollcall) -> None:
+async def test_a_host_that_does_not_pass_the_filters_is_reported_so(rollcall: Rollcall) -> None:
     ran = await rollcall("apps", "web-10", "--label", "service:database")
 
     assert ran.status == 1
@@ -69,7 +69,7 @@ async def test_a_host_that_does_not_pass_the_filters_is_told_so(rollcall: Rollca
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_a_service_that_no_node_offers_is_told_with_those_alike(
+async def test_a_service_that_no_node_offers_is_reported_with_those_alike(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
     following = "\n  next: rollcall services\n"
@@ -126,7 +126,7 @@ async def labelled(registry: InProcessRegistry) -> None:
 @pytest.mark.usefixtures("labelled")
 @pytest.mark.parametrize("command", ["nodes", "apps"])
 @pytest.mark.parametrize(
-    ("typed", "told", "following"),
+    ("typed", "reported", "following"),
     [
         ("service:wbe", "; did you mean service:web?", "rollcall nodes --label service:web"),
         ("servcie:web", "; did you mean service:web?", "rollcall nodes --label service:web"),
@@ -147,13 +147,13 @@ async def labelled(registry: InProcessRegistry) -> None:
         ("odd:$(di)", "", "rollcall nodes"),
     ],
 )
-async def test_a_label_that_no_node_has_is_told_with_those_alike(
-    rollcall: Rollcall, command: str, typed: str, told: str, following: str
+async def test_a_label_that_no_node_has_is_reported_with_those_alike(
+    rollcall: Rollcall, command: str, typed: str, reported: str, following: str
 ) -> None:
     ran = await rollcall(command, "--label", typed)
 
     assert (ran.status, ran.out) == (0, "")
-    said = f"no node has the label {typed!a}{told}\n  next: {following}\n"
+    said = f"no node has the label {typed!a}{reported}\n  next: {following}\n"
     assert ran.err == said
 
     for form, printed in (("json", "[]\n"), ("yaml", "[]\n"), ("name", "")):
@@ -191,7 +191,7 @@ async def test_no_node_with_two_labels_that_exist_is_no_error(rollcall: Rollcall
 
 
 @pytest.mark.usefixtures("labelled")
-async def test_a_file_of_apps_tells_where_the_label_is(rollcall: Rollcall, tmp_path: Path) -> None:
+async def test_a_file_of_apps_shows_where_the_label_is(rollcall: Rollcall, tmp_path: Path) -> None:
     file = tmp_path / "apps.yml"
     file.write_text(
         "apps: [{name: shop, image: 'shop:1', where: {labels: ['service:wbe']}}]",

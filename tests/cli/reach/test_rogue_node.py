@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.support.certificates import Authority, self_signed
 from tests.support.cli.collector import ROGUE, collector
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, StartAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent, rejection
 from tests.support.cli.junk import JUNK
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import HttpServer
@@ -216,8 +216,8 @@ async def test_a_record_cannot_say_of_whom_it_is(
     (item,) = (await rollcall("apps", "-o", "json")).json()
 
     unknown = ("error", "exit_code", "finished_at", "labels", "restarts", "revision")
-    told = {**APP_RECORD, **dict.fromkeys(unknown)}
-    assert item == {"app": "victim.test/shop", "host": "victim.test", **told}
+    reported = {**APP_RECORD, **dict.fromkeys(unknown)}
+    assert item == {"app": "victim.test/shop", "host": "victim.test", **reported}
 
 
 async def test_a_plan_cannot_say_of_whom_it_is(
@@ -257,9 +257,9 @@ async def test_the_name_of_an_app_is_one_word(
 async def test_what_a_rogue_says_cannot_control_the_terminal(
     rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, http_server: HttpServer
 ) -> None:
-    url = await http_server(refusal(409, "\x1b]0;owned\x07\x1b[2J\u202egood"), daemon="agent")
+    url = await http_server(rejection(409, "\x1b]0;owned\x07\x1b[2J\u202egood"), daemon="agent")
     await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
-    told = [
+    reported = [
         await rollcall("app", "stop", "victim.test/shop"),
         await rollcall("apps"),
         await rollcall("node", "victim.test"),
@@ -268,8 +268,8 @@ async def test_what_a_rogue_says_cannot_control_the_terminal(
     rogue = await fake_agent()
     rogue.answers["GET", "/v1/apps/shop/stats"] = {"\x1b]0;owned\x07": 1, "a\u202eb": None}
     await registry.post("other.test", kv={"agent.url": rogue.url})
-    told += [await rollcall("app", "stats", "other.test/shop", "-o", "table")]
+    reported += [await rollcall("app", "stats", "other.test/shop", "-o", "table")]
 
-    assert "\\x1b]0;owned\\x07" in told[0].err
-    for ran in told:
+    assert "\\x1b]0;owned\\x07" in reported[0].err
+    for ran in reported:
         assert not set("\x1b\x07\u202e") & set(ran.out + ran.err)

@@ -80,15 +80,15 @@ async def test_a_command_of_hosts_ends_where_the_registry_is_stopped(
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stderr is not None
-        told = (await process.stderr.readline()).decode()
+        reported = (await process.stderr.readline()).decode()
         process.kill()
         await process.wait()
     else:
         ran = await rollcall("--timeout", str(TIMEOUT), *given.split())
         assert ran.status == 3
-        told = ran.err
+        reported = ran.err
 
-    assert f"no answer within {TIMEOUT:g} s" in told
+    assert f"no answer within {TIMEOUT:g} s" in reported
 
 
 async def test_a_log_that_is_silent_after_its_beginning_goes_on(

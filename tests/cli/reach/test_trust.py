@@ -102,6 +102,6 @@ def test_a_registry_without_tls_has_to_be_allowed_or_at_a_loopback_address() -> 
         ("http://registry:7655", "rollcall login --help"),
         ("http://10.0.0.1:7655", "rollcall context set --allow-plain 10.0.0.1"),
     ):
-        with pytest.raises(WrongUsage, match="no TLS") as refused:
+        with pytest.raises(WrongUsage, match="no TLS") as rejected:
             checked_registry(url, CONTEXT)
-        assert (refused.value.hint or "").endswith(f": {step}")
+        assert (rejected.value.hint or "").endswith(f": {step}")

@@ -1,4 +1,4 @@
-"""Requests in the messages of agents are told as commands."""
+"""Requests in the messages of agents are reported as commands."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from cli.reach.session import in_commands
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "reported"),
     [
         ("no app; GET /v1/apps lists those", "no app; `rollcall apps web-1` lists those"),
-        ("GET /v1/apps/my.shop tells", "`rollcall app show web-1/my.shop` tells"),
+        ("GET /v1/apps/my.shop shows", "`rollcall app show web-1/my.shop` shows"),
         ("see GET /v1/apps/shop.", "see `rollcall app show web-1/shop`."),
-        ("GET /v1/apps/shop/events tells", "`rollcall app events web-1/shop` tells"),
+        ("GET /v1/apps/shop/events shows", "`rollcall app events web-1/shop` shows"),
         ("(GET /v1/apps/shop/data)", "(`rollcall app backup web-1/shop`)"),
         ("GET /v1/apps/shop/processes", "`rollcall app ps web-1/shop`"),
         ("GET /v1/apps/shop/other", "GET /v1/apps/shop/other"),
@@ -22,11 +22,11 @@ from cli.reach.session import in_commands
         ("it ended:\nGET /v1/apps 200", "it ended:\nGET /v1/apps 200"),
     ],
 )
-def test_requests_are_commands_but_not_in_lines_of_a_log(said: str, told: str) -> None:
-    assert in_commands(said, "web-1") == told
+def test_requests_are_commands_but_not_in_lines_of_a_log(said: str, reported: str) -> None:
+    assert in_commands(said, "web-1") == reported
 
 
 def test_commands_begin_as_they_are_typed_for_the_context() -> None:
-    told = in_commands("GET /v1/apps/shop", "web-1", rollcall="rollcall --context lab")
+    reported = in_commands("GET /v1/apps/shop", "web-1", rollcall="rollcall --context lab")
 
-    assert told == "`rollcall --context lab app show web-1/shop`"
+    assert reported == "`rollcall --context lab app show web-1/shop`"

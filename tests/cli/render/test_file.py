@@ -87,7 +87,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path: Path) -> 
     assert (tmp_path / "real" / "out.conf").read_bytes() == b"new"
 
 
-def test_what_cannot_be_written_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_reported_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="none/out cannot be written: No such file or directory"):
         write(tmp_path / "none" / "out", "", due)
     with pytest.raises(RenderError, match="is no regular file"):
@@ -130,24 +130,24 @@ def test_a_command_is_words_that_no_shell_expands(text: str, words: list[str]) -
 
 
 @pytest.mark.parametrize("text", ["", "  ", "echo 'open"])
-def test_a_command_that_is_none_is_refused(text: str) -> None:
+def test_a_command_that_is_none_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"empty|quotation"):
         command_line(text, by_shell=False)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("exit 3", "'exit 3' ended with status 3"),
         ("kill -TERM $$", "was ended by SIGTERM"),
     ],
 )
-async def test_how_a_command_failed_is_told(text: str, told: str) -> None:
-    with pytest.raises(CommandFailed, match=told):
+async def test_how_a_command_failed_is_reported(text: str, reported: str) -> None:
+    with pytest.raises(CommandFailed, match=reported):
         await run_command(command_line(text, by_shell=True))
 
 
-async def test_a_program_that_is_not_there_is_told() -> None:
+async def test_a_program_that_is_not_there_is_reported() -> None:
     with pytest.raises(CommandFailed, match="no-such-program cannot be run: No such file"):
         await run_command(["no-such-program"])
 
@@ -202,7 +202,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def told(nodes: NodeSet, *events: str) -> NodeSet:
+def reported(nodes: NodeSet, *events: str) -> NodeSet:
     """Apply events, such as `node h1`."""
     for event in events:
         kind, _, hostname = event.partition(" ")
@@ -222,8 +222,8 @@ def told(nodes: NodeSet, *events: str) -> NodeSet:
 
 
 def test_templates_see_which_nodes_are_stale_and_the_values_of_their_labels() -> None:
-    nodes = told(NodeSet(), "node h2", "node h1", "stale h1", "stale h2", "fresh h2")
-    told(nodes, "node h3", "stale h3", "gone h3", "node h3")
+    nodes = reported(NodeSet(), "node h2", "node h1", "stale h1", "stale h2", "fresh h2")
+    reported(nodes, "node h3", "stale h3", "gone h3", "node h3")
 
     assert [(node.hostname, node.stale) for node in nodes] == [
         ("h1", True),

@@ -1,4 +1,4 @@
-"""When a file is written, from what a registry tells; what hinders it; the command that follows."""
+"""When a file is written, from what a registry shows; what hinders it; the command that follows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ class File:
         self.written: list[list[str]] = []
         self.failures = 0
         self.runs: list[float] = []
-        self.refusal = ""
+        self.rejection = ""
         self._path = path
         self.rendered = RenderedFile(
             self._path,
@@ -62,8 +62,8 @@ class File:
         )
 
     def _render(self, nodes: NodeSet) -> str:
-        if self.refusal:
-            raise RenderError(self.refusal)
+        if self.rejection:
+            raise RenderError(self.rejection)
         return "\n".join(each.hostname for each in nodes)
 
     async def _run(self) -> None:
@@ -166,7 +166,7 @@ async def test_a_list_that_begins_anew_before_its_end_is_waited_for_whole(tmp_pa
 
 
 @in_virtual_time
-async def test_a_command_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_command_that_fails_is_reported_and_tried_again(tmp_path: Path) -> None:
     harness = Harness(tmp_path / "hosts")
     harness.file.failures = 3
     async with harness.following():
@@ -183,17 +183,17 @@ async def test_a_command_that_fails_is_told_and_tried_again(tmp_path: Path) -> N
 
 
 @in_virtual_time
-async def test_a_file_that_cannot_be_written_is_told_and_tried_again_without_a_change(
+async def test_a_file_that_cannot_be_written_is_reported_and_tried_again_without_a_change(
     tmp_path: Path,
 ) -> None:
     harness = Harness(tmp_path / "hosts")
-    harness.file.refusal = "no space"
+    harness.file.rejection = "no space"
     async with harness.following():
         harness.source.tell(RESET, node("h1"), node("h2"), LISTED)
         await asyncio.sleep(300)
         assert harness.file.runs == []
         tries = len(harness.said)
-        harness.file.refusal = ""
+        harness.file.rejection = ""
         await asyncio.sleep(61)
 
     assert set(harness.said) == {"no space"}
@@ -203,7 +203,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_tried_again_without_a_c
 
 
 @in_virtual_time
-async def test_once_tells_what_hinders_it_and_ends(tmp_path: Path) -> None:
+async def test_once_shows_what_hinders_it_and_ends(tmp_path: Path) -> None:
     warming, away, lost, failing = (Harness(tmp_path / f"hosts-{number}") for number in range(4))
     warming.source.tell(RESET, NodeEvent(kind="listed", warming_seconds=30))
     away.source.tell(Unreachable("no connection"))
@@ -225,7 +225,7 @@ async def test_once_tells_what_hinders_it_and_ends(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_key_that_is_refused_ends_the_watch(tmp_path: Path) -> None:
+async def test_a_key_that_is_rejected_ends_the_watch(tmp_path: Path) -> None:
     harness = Harness(tmp_path / "hosts")
     harness.source.tell(WrongKey("401: no"))
 

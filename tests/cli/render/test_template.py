@@ -55,7 +55,7 @@ end
         ("{% for n in range(1000000) %}{% endfor %}", r"t\.j2:1: OverflowError"),
     ],
 )
-def test_a_mistake_in_a_template_is_told_with_its_line(
+def test_a_mistake_in_a_template_is_reported_with_its_line(
     text: str, mistake: str, tmp_path: Path
 ) -> None:
     (tmp_path / "outside.j2").write_text("secret")
@@ -66,7 +66,7 @@ def test_a_mistake_in_a_template_is_told_with_its_line(
         template(folder, text).render(NODES)
 
 
-def test_a_template_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+def test_a_template_that_cannot_be_read_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match=r"none\.j2"):
         NodeTemplate(tmp_path / "none.j2")
     (tmp_path / "t.j2").write_bytes(b"\xff\xfe")

@@ -1,4 +1,4 @@
-"""What a rollout that has failed tells: what each host has now, and the ways on."""
+"""What a rollout that has failed shows: what each host has now, and the ways on."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import web
 
-from tests.support.cli.fake_agent import refusal
+from tests.support.cli.fake_agent import rejection
 from tests.support.cli.fleet_of_three import Fleet
 
 pytestmark = pytest.mark.slow
@@ -47,14 +47,14 @@ async def test_a_resume_can_do_without_a_path(fleet: Fleet) -> None:
 
 
 async def test_the_bounds_that_a_resume_is_given_are_kept(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = fleet.apps[1].refusal = "no such image"
+    fleet.apps[0].rejection = fleet.apps[1].rejection = "no such image"
     await fleet.run("rebuild", "shop", "--all")
     assert fleet.changes == [1, 0, 0]
 
     await fleet.run("rebuild", "shop", "--resume", "--batch", "2")
     assert fleet.changes == [2, 1, 0]
-    fleet.apps[0].refusal = fleet.apps[1].refusal = None
-    fleet.apps[2].refusal = "no such image"
+    fleet.apps[0].rejection = fleet.apps[1].rejection = None
+    fleet.apps[2].rejection = "no such image"
     last = await fleet.run("rebuild", "shop", "--resume")
 
     assert (last.returncode, fleet.changes) == (1, [3, 2, 1])
@@ -62,17 +62,17 @@ async def test_the_bounds_that_a_resume_is_given_are_kept(fleet: Fleet) -> None:
 
 
 async def test_hosts_cannot_be_given_to_a_resume(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "no such image"
+    fleet.apps[0].rejection = "no such image"
     await fleet.run("rebuild", "shop", "--all")
 
-    refused = await fleet.run("rebuild", "shop", "web-1", "--resume")
+    rejected = await fleet.run("rebuild", "shop", "web-1", "--resume")
 
-    assert (refused.returncode, fleet.changes) == (2, [1, 0, 0])
-    assert "leave out hosts, --label, --prefix, --kv and --fresh" in refused.stderr
+    assert (rejected.returncode, fleet.changes) == (2, [1, 0, 0])
+    assert "leave out hosts, --label, --prefix, --kv and --fresh" in rejected.stderr
 
 
 async def test_each_row_says_what_the_host_has_now(fleet: Fleet) -> None:
-    fleet.apps[1].refusal = "no such image"
+    fleet.apps[1].rejection = "no such image"
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2", "-o", "json")
 
@@ -86,7 +86,7 @@ async def test_each_row_says_what_the_host_has_now(fleet: Fleet) -> None:
 
 
 async def test_the_table_says_what_each_host_has_now(fleet: Fleet) -> None:
-    fleet.apps[1].refusal = "no such image"
+    fleet.apps[1].rejection = "no such image"
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
@@ -99,8 +99,8 @@ async def test_the_table_says_what_each_host_has_now(fleet: Fleet) -> None:
     assert "not touched: web-2\n" in failed.stderr
 
 
-async def test_an_app_that_is_down_after_its_change_was_put_back_is_told(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "the old container could not be started again"
+async def test_an_app_that_is_down_after_its_change_was_restored_is_reported(fleet: Fleet) -> None:
+    fleet.apps[0].rejection = "the old container could not be started again"
     fleet.apps[0].record["state"] = "exited"
 
     failed = await fleet.run("rebuild", "shop", "web-0")
@@ -108,7 +108,7 @@ async def test_an_app_that_is_down_after_its_change_was_put_back_is_told(fleet: 
     assert "as before: shop:1, revision 3, exited" in failed.stdout
 
 
-async def test_an_app_that_goes_down_while_it_is_checked_is_told(fleet: Fleet) -> None:
+async def test_an_app_that_goes_down_while_it_is_checked_is_reported(fleet: Fleet) -> None:
     async def end(_request: web.Request) -> web.Response:
         answer = {**fleet.apps[0].record, "image": "shop:2", "revision": 4}
         fleet.apps[0].record = {**answer, "state": "exited"}
@@ -123,10 +123,10 @@ async def test_an_app_that_goes_down_while_it_is_checked_is_told(fleet: Fleet) -
 
 async def test_what_cannot_be_seen_is_not_known(fleet: Fleet) -> None:
     async def vanish(_request: web.Request) -> web.Response:
-        fleet.agents[0].answers["GET", "/v1/apps/shop"] = refuse
-        return await refuse(_request)
+        fleet.agents[0].answers["GET", "/v1/apps/shop"] = reject
+        return await reject(_request)
 
-    refuse = refusal(503, "the engine is away")
+    reject = rejection(503, "the engine is away")
     fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = vanish
 
     table = await fleet.run("rebuild", "shop", "web-0")
@@ -159,8 +159,8 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
     assert undone.returncode == 0, undone.stderr
 
 
-async def test_what_was_put_back_is_explained_by_its_events(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "it ended with exit code 4; it wrote:\nno configuration"
+async def test_what_was_restored_is_explained_by_its_events(fleet: Fleet) -> None:
+    fleet.apps[0].rejection = "it ended with exit code 4; it wrote:\nno configuration"
     again = event(datetime.now(UTC).isoformat(), "update", outcome="failed", message="exit code 4")
     fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [again]
 
@@ -186,7 +186,7 @@ async def test_an_app_whose_container_is_gone_is_explained_by_its_events(fleet: 
     assert "why: rollcall app events web-0/shop\n" in failed.stderr
 
 
-async def test_a_port_where_nobody_listens_is_told_in_plain_words(fleet: Fleet) -> None:
+async def test_a_port_where_nobody_listens_is_reported_in_plain_words(fleet: Fleet) -> None:
     fleet.apps[0].record["http_port"] = 1
 
     failed = await fleet.run(
@@ -197,7 +197,7 @@ async def test_a_port_where_nobody_listens_is_told_in_plain_words(fleet: Fleet) 
     assert row["message"] == "after 0 s: http://127.0.0.1:1/ does not answer: Connection refused"
 
 
-async def test_an_answer_that_is_no_http_is_told(fleet: Fleet) -> None:
+async def test_an_answer_that_is_no_http_is_reported(fleet: Fleet) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
@@ -213,30 +213,30 @@ async def test_an_answer_that_is_no_http_is_told(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "reported"),
     [
         ({"outcome": "failed", "message": "no space left"}, "is failed: no space left"),
         ({"outcome": "done", "message": None}, "is done"),
     ],
 )
 async def test_an_answer_that_was_lost_is_looked_up_in_the_events(
-    fleet: Fleet, outcome: dict[str, str | None], told: str
+    fleet: Fleet, outcome: dict[str, str | None], reported: str
 ) -> None:
     old = event("2026-01-01T00:00:00.000Z", "rebuild", outcome="failed", message="long ago")
     new = event(datetime.now(UTC).isoformat(), "rebuild", **outcome)
     label = event(datetime.now(UTC).isoformat(), "label", outcome="done", message="another")
-    fleet.apps[0].refusal, fleet.apps[0].refused_with = "the engine is away", 503
+    fleet.apps[0].rejection, fleet.apps[0].rejected_with = "the engine is away", 503
     fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [old, new, label]
 
     failed = await fleet.run("rebuild", "shop", "web-0")
 
-    message = f"web-0: failed: the engine is away; by its events, the rebuild {told}\n"
+    message = f"web-0: failed: the engine is away; by its events, the rebuild {reported}\n"
     assert message in failed.stderr
 
 
 async def test_events_before_the_change_do_not_explain_it(fleet: Fleet) -> None:
     old = event("2026-01-01T00:00:00.000Z", "rebuild", outcome="failed", message="long ago")
-    fleet.apps[0].refusal, fleet.apps[0].refused_with = "the engine is away", 503
+    fleet.apps[0].rejection, fleet.apps[0].rejected_with = "the engine is away", 503
     fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [old]
 
     failed = await fleet.run("rebuild", "shop", "web-0")
@@ -244,21 +244,21 @@ async def test_events_before_the_change_do_not_explain_it(fleet: Fleet) -> None:
     assert "web-0: failed: the engine is away\n" in failed.stderr
 
 
-async def test_a_new_rollout_tells_which_it_replaces_and_what_its_hosts_keep(fleet: Fleet) -> None:
-    fleet.apps[1].refusal = "no such image"
+async def test_a_new_rollout_shows_which_it_replaces_and_what_its_hosts_keep(fleet: Fleet) -> None:
+    fleet.apps[1].rejection = "no such image"
     await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
-    refused = await fleet.run("restart", "shop", "web-2")
+    rejected = await fleet.run("restart", "shop", "web-2")
     unasked = await fleet.run("restart", "shop", "web-2", "--yes")
     both = await fleet.run("update", "shop", "--resume", "--give-up")
     none_has_it = await fleet.run("rebuild", "other", "--all", "--give-up")
     begun = await fleet.run("restart", "shop", "web-2", "--give-up")
 
     summary = "unfinished rollout (update shop, image; 1 of 3 hosts are done)"
-    assert refused.returncode == 2
-    assert f"no terminal to ask at: Give up the {summary} for this one?" in refused.stderr
+    assert rejected.returncode == 2
+    assert f"no terminal to ask at: Give up the {summary} for this one?" in rejected.stderr
     ways = "(add --give-up, or go on: rollcall update shop --resume)\n"
-    assert refused.stderr.endswith(ways)
+    assert rejected.stderr.endswith(ways)
     assert (unasked.returncode, both.returncode) == (2, 2)
     assert unasked.stderr.endswith(ways)
     assert "--yes does not answer this" in unasked.stderr
@@ -271,7 +271,7 @@ async def test_a_new_rollout_tells_which_it_replaces_and_what_its_hosts_keep(fle
 
 
 async def test_a_rollout_of_the_same_hosts_leaves_none_as_it_is(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "no such image"
+    fleet.apps[0].rejection = "no such image"
     await fleet.run("rebuild", "shop", "web-0", "web-1")
 
     begun = await fleet.run("restart", "shop", "--all", "--give-up")
@@ -285,15 +285,15 @@ async def test_a_rollout_of_the_same_hosts_leaves_none_as_it_is(fleet: Fleet) ->
 async def test_an_unfinished_rollout_is_not_given_up_where_nothing_else_begins(
     fleet: Fleet,
 ) -> None:
-    fleet.apps[0].refusal = "no such image"
+    fleet.apps[0].rejection = "no such image"
     await fleet.run("rebuild", "shop", "--all")
     fleet.agents[1].answers["GET", "/v1/apps/shop"] = None
 
-    refused = await fleet.run("restart", "shop", "web-1", "--give-up")
+    rejected = await fleet.run("restart", "shop", "web-1", "--give-up")
     fleet.agents[0].answers.clear()
     resumed = await fleet.run("rebuild", "shop", "--resume")
 
-    assert (refused.returncode, "gives up" in refused.stderr) == (1, False)
+    assert (rejected.returncode, "gives up" in rejected.stderr) == (1, False)
     assert "web-0: failed" in resumed.stderr
 
 

@@ -1,4 +1,4 @@
-"""What a rollback tells before it begins: the revisions, and what differs between them."""
+"""What a rollback shows before it begins: the revisions, and what differs between them."""
 
 import asyncio
 from typing import Any
@@ -28,13 +28,13 @@ UNDOING = (
 
 
 @pytest.mark.parametrize(
-    ("history", "told"),
+    ("history", "reported"),
     [(UPDATED, STEP), (ROLLED_BACK, UNDOING), (BARE, "revision 2 -> 1"), (BARE[:1], "None")],
 )
 def test_a_step_names_the_revisions_and_what_differs(
-    history: list[dict[str, Any]], told: str
+    history: list[dict[str, Any]], reported: str
 ) -> None:
-    assert str(step_back(history)) == told
+    assert str(step_back(history)) == reported
 
 
 def test_hosts_that_take_the_same_step_share_a_line() -> None:
@@ -72,7 +72,7 @@ async def agents(registry: InProcessRegistry, fake_agent: StartAgent) -> list[Fa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--all", "--dry-run", "without a question"])
-async def test_a_rollback_tells_each_step_before_it_begins(
+async def test_a_rollback_shows_each_step_before_it_begins(
     run: Run, agents: list[FakeAgent], option: str
 ) -> None:
     options = [option] if option.startswith("-") else []
@@ -89,7 +89,7 @@ async def test_a_rollback_tells_each_step_before_it_begins(
 
 
 @pytest.mark.slow
-async def test_a_dry_run_tells_programs_the_revisions_and_never_that_nothing_was_changed(
+async def test_a_dry_run_shows_programs_the_revisions_and_never_that_nothing_was_changed(
     rollcall: Rollcall, run: Run, agents: list[FakeAgent]
 ) -> None:
     command = CommandLine(rollcall.contexts.parent)

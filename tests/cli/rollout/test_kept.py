@@ -90,21 +90,21 @@ async def test_one_that_runs_is_not_to_be_resumed(rollcall: Rollcall) -> None:
 
     with file.locked():
         listed = await rollcall("rollouts")
-        refused = await rollcall("rollouts", "--forget", "shop")
+        rejected = await rollcall("rollouts", "--forget", "shop")
 
     assert listed.rows()[0][-3:] == ["it", "runs", "now"]
-    assert (refused.status, file.path.exists()) == (2, True)
-    assert "another rollout of shop runs on this machine" in refused.err
+    assert (rejected.status, file.path.exists()) == (2, True)
+    assert "another rollout of shop runs on this machine" in rejected.err
 
 
-async def test_people_are_told_that_there_is_none(rollcall: Rollcall) -> None:
+async def test_people_are_reported_that_there_is_none(rollcall: Rollcall) -> None:
     listed = await rollcall("rollouts")
 
     assert (listed.status, listed.out) == (0, "")
     assert listed.err == "no rollout is unfinished in this context, on this machine\n"
 
 
-async def test_one_is_forgotten_and_what_its_hosts_have_is_told(rollcall: Rollcall) -> None:
+async def test_one_is_forgotten_and_what_its_hosts_have_is_reported(rollcall: Rollcall) -> None:
     shop, api = keep(rollcall, "shop"), keep(rollcall, "api")
 
     forgotten = await rollcall("rollouts", "--forget", "shop")
@@ -134,10 +134,10 @@ async def test_a_rollout_goes_on_at_no_other_registry(rollcall: Rollcall) -> Non
 async def test_what_is_not_kept_cannot_be_forgotten(rollcall: Rollcall, name: str) -> None:
     other = keep(rollcall, "shop", context="lab")
 
-    refused = await rollcall("rollouts", "--forget", name)
+    rejected = await rollcall("rollouts", "--forget", name)
 
-    assert (refused.status, other.path.exists()) == (2, True)
-    assert refused.err.endswith("next: rollcall rollouts\n")
+    assert (rejected.status, other.path.exists()) == (2, True)
+    assert rejected.err.endswith("next: rollcall rollouts\n")
 
 
 async def test_a_file_that_cannot_be_read_is_a_row_and_can_be_forgotten(rollcall: Rollcall) -> None:

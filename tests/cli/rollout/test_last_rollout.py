@@ -42,9 +42,9 @@ def back_to(fleet: Fleet, revision: int) -> None:
 
 
 async def test_after_a_failure_the_hosts_that_were_not_changed_are_left(labelled: Fleet) -> None:
-    labelled.apps[1].refusal = "no such image"
+    labelled.apps[1].rejection = "no such image"
     await labelled.run(*UPDATE)
-    labelled.apps[1].refusal = None
+    labelled.apps[1].rejection = None
     back_to(labelled, 5)
     before = labelled.changes
 
@@ -71,7 +71,7 @@ async def test_a_rollout_that_is_done_is_known_still(labelled: Fleet) -> None:
 async def test_a_rollout_that_was_forgotten_or_another_change_since_makes_no_difference(
     labelled: Fleet,
 ) -> None:
-    labelled.apps[1].refusal = "no such image"
+    labelled.apps[1].rejection = "no such image"
     await labelled.run(*UPDATE)
     await labelled.run("rollouts", "--forget", "shop")
     await labelled.run("restart", "shop", "web-1", "web-2")
@@ -95,21 +95,23 @@ async def test_all_takes_the_rest_too(labelled: Fleet) -> None:
 async def test_where_no_rollout_is_known_a_filter_is_not_enough(
     labelled: Fleet, option: str
 ) -> None:
-    refused = await labelled.run(*ROLLBACK, option)
+    rejected = await labelled.run(*ROLLBACK, option)
 
-    assert refused.returncode == 1
-    assert "nobody knows which hosts to roll back; name the hosts, or add --all\n" in refused.stderr
+    assert rejected.returncode == 1
+    assert (
+        "nobody knows which hosts to roll back; name the hosts, or add --all\n" in rejected.stderr
+    )
     assert labelled.changes == [0, 0, 0]
 
 
 async def test_a_rollout_that_changed_nothing_leaves_nothing_to_roll_back(labelled: Fleet) -> None:
-    labelled.apps[0].refusal = "no such image"
+    labelled.apps[0].rejection = "no such image"
     await labelled.run(*UPDATE)
 
-    refused = await labelled.run(*ROLLBACK, "--give-up")
+    rejected = await labelled.run(*ROLLBACK, "--give-up")
 
-    assert refused.returncode == 1
-    assert "the last rollout (update of shop) changed none of these hosts; " in refused.stderr
+    assert rejected.returncode == 1
+    assert "the last rollout (update of shop) changed none of these hosts; " in rejected.stderr
     assert labelled.changes == [1, 0, 0]
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from cli.reach.contexts import ContextFile, state_folder
 from cli.rollout.rollout import Bounds, HostProgress, Rollout, RolloutChange, StateFile
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, refusal
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent, rejection
 from tests.support.cli.process import WITH_SIGINT, CommandLine, Run
 from tests.support.cli.terminal import at_terminal
 from tests.support.machine.terminal import terminal
@@ -70,15 +70,15 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
         assert process.stderr is not None
         assert b"ending after the present batch" in await process.stderr.readline()
         go_on.set()
-        _, told = await process.communicate()
+        _, reported = await process.communicate()
 
     assert process.returncode == 130
-    assert b"\nto go on: rollcall rebuild shop --resume\n" in told
-    assert told.endswith(b"to leave it so: rollcall rollouts --forget shop\n")
+    assert b"\nto go on: rollcall rebuild shop --resume\n" in reported
+    assert reported.endswith(b"to leave it so: rollcall rollouts --forget shop\n")
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
 
-    refused = await run("rebuild", "shop", "web-1", "--resume")
-    assert refused.returncode == 2
+    rejected = await run("rebuild", "shop", "web-1", "--resume")
+    assert rejected.returncode == 2
     done = await run("rebuild", "shop", "--resume", "-o", "json")
 
     assert done.returncode == 0, done.stderr
@@ -163,10 +163,10 @@ async def test_all_hosts_are_changed_only_for_whoever_says_so(
     run: Run, agents: list[FakeAgent]
 ) -> None:
 
-    refused = await run("stop", "shop", "--yes")
+    rejected = await run("stop", "shop", "--yes")
 
-    assert refused.returncode == 2
-    assert "name hosts, select them by --label, or add --all" in refused.stderr
+    assert rejected.returncode == 2
+    assert "name hosts, select them by --label, or add --all" in rejected.stderr
     assert [agent.changes() for agent in agents] == [[], [], []]
 
 
@@ -193,7 +193,7 @@ async def test_a_batch_ends_where_its_progress_cannot_be_kept(
 
 
 @pytest.mark.parametrize("without", ["app", "agent"])
-async def test_a_named_host_without_the_app_is_told_before_anything_changes(
+async def test_a_named_host_without_the_app_is_reported_before_anything_changes(
     run: Run, registry: InProcessRegistry, agents: list[FakeAgent], without: str
 ) -> None:
     if without == "app":
@@ -210,20 +210,20 @@ async def test_a_named_host_without_the_app_is_told_before_anything_changes(
     assert (everywhere.returncode, everywhere.stdout.split()) == (0, ["web-0", "web-2"])
 
 
-async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
+async def test_what_the_first_host_rejects_as_invalid_is_not_kept_for_a_resume(
     run: Run, agents: list[FakeAgent]
 ) -> None:
-    agents[0].answers["PUT", "/v1/apps/shop"] = refusal(400, "cpu: -1 is less than 1")
+    agents[0].answers["PUT", "/v1/apps/shop"] = rejection(400, "cpu: -1 is less than 1")
     agents[1].answers["PUT", "/v1/apps/shop"] = RECORD
     update = ("update", "shop", "--all", "--set", "cpu=-1")
 
-    refused = await run(*update)
+    rejected = await run(*update)
     resumed = await run("update", "shop", "--resume")
     kept = await run(*update, "--batch", "2")
 
-    assert (refused.returncode, resumed.returncode, kept.returncode) == (1, 2, 1)
-    assert "nothing was changed; give the command again" in refused.stderr
-    assert "--resume" not in refused.stderr
+    assert (rejected.returncode, resumed.returncode, kept.returncode) == (1, 2, 1)
+    assert "nothing was changed; give the command again" in rejected.stderr
+    assert "--resume" not in rejected.stderr
     assert "no rollout of this app to resume" in resumed.stderr
     # A second host of the batch was changed.
     assert "to try the same again: rollcall update shop --resume\n" in kept.stderr

@@ -27,11 +27,11 @@ ONE_BY_ONE = Bounds()
 class PlayedHosts:
     """Hosts of which some fail at the change or at the check; it writes down what it is asked."""
 
-    def __init__(self, *, refuse: Collection[str] = (), unwell: Collection[str] = ()) -> None:
+    def __init__(self, *, reject: Collection[str] = (), unwell: Collection[str] = ()) -> None:
         self.asked: list[str] = []
         self.most_at_once = 0
         self._at_once = 0
-        self._refuse = refuse
+        self._reject = reject
         self._unwell = unwell
 
     async def change(self, progress: HostProgress) -> None:
@@ -41,7 +41,7 @@ class PlayedHosts:
         self.most_at_once = max(self.most_at_once, self._at_once)
         await asyncio.sleep(0)
         self._at_once -= 1
-        if host in self._refuse:
+        if host in self._reject:
             raise HostFailed("no such image")
 
     async def check(self, host: HostProgress) -> None:
@@ -96,7 +96,7 @@ async def test_a_batch_is_changed_at_once_with_a_pause_after_it() -> None:
     assert (hosts.most_at_once, pauses) == (2, [10, 10])
 
 
-@pytest.mark.parametrize("kind", ["refuse", "unwell"])
+@pytest.mark.parametrize("kind", ["reject", "unwell"])
 async def test_it_stops_once_too_many_have_failed(kind: str) -> None:
     one, hosts = (
         rollout(6, Bounds(batch=2, max_failures=1)),
@@ -107,7 +107,7 @@ async def test_it_stops_once_too_many_have_failed(kind: str) -> None:
 
     assert states(one) == ["done", "failed", "done", "failed", "waiting", "waiting"]
     assert [each.message for each in one.hosts if each.message] == (
-        ["no such image"] * 2 if kind == "refuse" else ["it is not healthy"] * 2
+        ["no such image"] * 2 if kind == "reject" else ["it is not healthy"] * 2
     )
     assert "change web-5" not in hosts.asked
 
@@ -235,7 +235,7 @@ def test_two_rollouts_of_an_app_do_not_run_at_once(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_holds_no_rollout_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_file_that_holds_no_rollout_is_rejected_and_kept(tmp_path: Path) -> None:
     file = StateFile(tmp_path, "shop")
     file.path.write_text('{"hosts": 7}')
 

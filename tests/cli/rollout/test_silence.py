@@ -26,8 +26,8 @@ class PlayedAgent:
         self.looks = 0
         self.is_frozen = False
         self.enough = asyncio.Event()
-        self.told: list[float] = []
-        self.watch = SilenceWatch(self.look, timeout_seconds=TIMEOUT, told=self.told.append)
+        self.reported: list[float] = []
+        self.watch = SilenceWatch(self.look, timeout_seconds=TIMEOUT, reported=self.reported.append)
 
     async def look(self) -> bool:
         self.looks += 1
@@ -48,7 +48,7 @@ async def test_a_change_that_is_slow_is_waited_for_while_the_agent_answers() -> 
     # A look begins after a pause as long as the timeout, so that this takes twice the limit.
     assert await agent.watch.result(agent.change()) == "changed"
 
-    assert agent.told == []
+    assert agent.reported == []
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_ctrl_c_before_the_first_host_says_that_nothing_was_changed(
     async with asyncio.timeout(SECONDS):
         await asked.wait()
         process.send_signal(signal.SIGINT)
-        _, told = await process.communicate()
+        _, reported = await process.communicate()
 
     assert process.returncode == 130
-    assert told.startswith(b"nothing was changed\n")
+    assert reported.startswith(b"nothing was changed\n")

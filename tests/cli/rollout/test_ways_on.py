@@ -5,7 +5,7 @@ import json
 import pytest
 from aiohttp import web
 
-from tests.support.cli.fake_agent import APP_RECORD, refusal
+from tests.support.cli.fake_agent import APP_RECORD, rejection
 from tests.support.cli.fleet_of_three import Fleet
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -15,21 +15,21 @@ NOT_TOUCHED = {"touched": False, "changed": False, "image": "shop:1", "revision"
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-async def test_a_refused_resume_keeps_what_an_earlier_run_has_changed(
+async def test_a_rejected_resume_keeps_what_an_earlier_run_has_changed(
     fleet: Fleet, *, is_seen: bool
 ) -> None:
     update = ("update", "shop", "web-0", "--set", "image=shop:2")
     await fleet.run(*update, "--check-http", "/none", "--check-time", "0s")
-    fleet.apps[0].refusal, fleet.apps[0].refused_with = "image: it is not allowed any more", 400
+    fleet.apps[0].rejection, fleet.apps[0].rejected_with = "image: it is not allowed any more", 400
     if not is_seen:
         fleet.agents[0].answers["GET", "/v1/apps/shop"] = None
 
-    refused = await fleet.run("update", "shop", "--resume")
+    rejected = await fleet.run("update", "shop", "--resume")
     kept = await fleet.run("rollouts", "-o", "name")
 
-    assert (refused.returncode, fleet.changes) == (1, [2, 0, 0])
-    assert "nothing was changed" not in refused.stderr
-    assert "to leave it so: rollcall rollouts --forget shop\n" in refused.stderr
+    assert (rejected.returncode, fleet.changes) == (1, [2, 0, 0])
+    assert "nothing was changed" not in rejected.stderr
+    assert "to leave it so: rollcall rollouts --forget shop\n" in rejected.stderr
     assert kept.stdout == "shop\n"
 
 
@@ -105,8 +105,8 @@ async def test_an_update_that_makes_an_app_crash_is_undone_first(fleet: Fleet) -
     ]
 
 
-async def test_an_update_that_an_agent_has_refused_wants_other_fields(fleet: Fleet) -> None:
-    fleet.apps[1].refusal = "no such image"
+async def test_an_update_that_an_agent_has_rejected_wants_other_fields(fleet: Fleet) -> None:
+    fleet.apps[1].rejection = "no such image"
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
@@ -147,19 +147,19 @@ async def test_an_app_that_is_gone_wants_no_other_check(fleet: Fleet) -> None:
     assert "with another check" not in failed.stderr
 
 
-async def test_a_resume_with_other_fields_is_told_how_to_begin_anew(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "no such image"
+async def test_a_resume_with_other_fields_is_reported_how_to_begin_anew(fleet: Fleet) -> None:
+    fleet.apps[0].rejection = "no such image"
     await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
-    refused = await fleet.run("update", "shop", "--resume", "--image", "shop:3")
+    rejected = await fleet.run("update", "shop", "--resume", "--image", "shop:3")
 
-    assert refused.returncode == 2
+    assert rejected.returncode == 2
     assert "a resume keeps the fields that its rollout began with (update shop, image;" in (
-        refused.stderr
+        rejected.stderr
     )
     assert (
         "to begin anew with other fields, give the command with --give-up, not --resume"
-        in refused.stderr
+        in rejected.stderr
     )
     assert fleet.changes == [1, 0, 0]
 
@@ -219,7 +219,7 @@ async def test_a_dry_run_of_a_stop_says_how_long_the_app_is_away(fleet: Fleet) -
     assert "until it is started" in ran.stdout
 
 
-async def test_hosts_that_are_all_stale_are_told_as_such(
+async def test_hosts_that_are_all_stale_are_reported_as_such(
     fleet: Fleet, registry: InProcessRegistry
 ) -> None:
     registry.clock.pass_seconds(301)
@@ -235,7 +235,7 @@ async def test_hosts_that_are_all_stale_are_told_as_such(
 async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
     fleet: Fleet, status: int
 ) -> None:
-    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refusal(status, "not here")
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = rejection(status, "not here")
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
@@ -245,7 +245,7 @@ async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
 
 async def test_fields_are_blamed_where_a_setting_of_the_agent_forbids_them(fleet: Fleet) -> None:
     message = "the image `shop:2` is not allowed; `apps.allowed_images` of this agent allows x"
-    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refusal(403, message)
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = rejection(403, message)
 
     failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 

@@ -60,7 +60,7 @@ def prometheus(
         registry = daemons.registry(
             tls=files, trust=(str(authority.ca), None), callbacks=[callback]
         )
-        _be_refused(registry, authority)
+        _be_rejected(registry, authority)
         agent = daemons.agent(
             engine=engine_url,
             node={"labels": ["prometheus:rollcall:host:127.0.0.1"]},
@@ -77,7 +77,7 @@ def prometheus(
         )
 
 
-def _be_refused(registry: Daemon, authority: Authority) -> None:
+def _be_rejected(registry: Daemon, authority: Authority) -> None:
     """Ask with a wrong key, long before anything is scraped."""
     answer = requests.get(
         f"{registry.base_url}/nodes",

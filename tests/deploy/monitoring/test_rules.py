@@ -1,4 +1,4 @@
-"""The rules for Prometheus: each alert fires when it should, and somebody is told what to do."""
+"""The rules for Prometheus: each alert fires when it should, and says what to do."""
 
 import re
 import subprocess
@@ -98,6 +98,8 @@ def test_the_page_names_each_alert_with_its_severity() -> None:
     rows = re.findall(
         r"^\| (`Rollcall.*`) \| `(\w+)` \|$", Page("docs/prometheus.md").text, re.MULTILINE
     )
-    told = {name: severity for names, severity in rows for name in re.findall(r"`(\w+)`", names)}
+    reported = {
+        name: severity for names, severity in rows for name in re.findall(r"`(\w+)`", names)
+    }
 
-    assert told == {name: alert["labels"]["severity"] for name, alert in alerts().items()}
+    assert reported == {name: alert["labels"]["severity"] for name, alert in alerts().items()}

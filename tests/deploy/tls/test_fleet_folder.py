@@ -1,4 +1,4 @@
-"""The folder of a fleet on the control node: what the script of the role makes, and refuses."""
+"""The folder of a fleet on the control node: what the script of the role makes, and rejects."""
 
 import subprocess
 from itertools import product
@@ -131,7 +131,7 @@ def test_a_secret_of_agents_is_replaced_by_one_beside_it_and_by_no_other(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["", "tls.key", "Ops", "a b", "-x", "prometheus", "../ca"])
-def test_a_name_of_a_secret_of_agents_that_cannot_be_a_files_is_refused(
+def test_a_name_of_a_secret_of_agents_that_cannot_be_a_files_is_rejected(
     tmp_path: Path, name: str
 ) -> None:
     done = make(tmp_path, *MACHINES, f"agent-secret={name}")
@@ -185,13 +185,13 @@ def test_a_second_secret_is_made_beside_the_first_one(tmp_path: Path) -> None:
         ("node-secret.new", "the name of node-secret.new must not end in .new"),
     ],
 )
-def test_a_secret_that_would_replace_something_is_refused(
+def test_a_secret_that_would_replace_something_is_rejected(
     tmp_path: Path, secret: str, message: str
 ) -> None:
     make(tmp_path, *MACHINES)
     before = content(tmp_path)
 
-    refused = make(tmp_path, *MACHINES[:-1], f"secret={secret}")
-    assert refused.returncode == 1
-    assert message in refused.stderr
+    rejected = make(tmp_path, *MACHINES[:-1], f"secret={secret}")
+    assert rejected.returncode == 1
+    assert message in rejected.stderr
     assert content(tmp_path) == before

@@ -31,7 +31,7 @@ def test_what_does_not_answer_as_an_engine_is_none(tmp_path: Path, answer: bytes
     assert found == Missing(why)
 
 
-def test_a_socket_that_nobody_listens_at_is_told_by_its_address(tmp_path: Path) -> None:
+def test_a_socket_that_nobody_listens_at_is_reported_by_its_address(tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/docker.sock"
 
     assert missing(url) == Missing(f"no Docker Engine runs at {url}")

@@ -15,7 +15,7 @@ from tests.support.pages import TOP, Page
 UNIT = "rollcall-registry.service"
 FUNCTIONS = """
 scraped_once() { query 'count(up == 1)' | grep -F ',"1"]'; }
-until_refused() {  # until Prometheus has asked a registry in vain
+until_rejected() {  # until Prometheus has asked a registry in vain
   until command curl -sS http://127.0.0.1:9090/metrics |
     grep -E '^prometheus_sd_http_failures_total(\\{.*\\})? [1-9]'; do sleep 0.1; done
 }
@@ -23,7 +23,7 @@ until_refused() {  # until Prometheus has asked a registry in vain
 ONE_FAILS = """
 until_query 'up == 1'; scraped_once
 kill %1  # the first registry
-until_refused; scraped_once
+until_rejected; scraped_once
 """
 MOVES_AWAY = """
 until rollcall-agent --config agent-2.yml status > status.txt; do sleep 1; done

@@ -60,7 +60,7 @@ def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> No
     assert "| GET /nodes, 10,000 nodes" in output
     assert "| label=, none match | 10 |" in output
     assert "| watch=true beside 300 changes/s | 5 |" in output
-    # Heartbeats before the registry listens are refused, and are counted.
+    # Heartbeats before the registry listens are rejected, and are counted.
     assert re.search(r"^\| the load at the start \| 0 \|.* [1-9][0-9]* \|$", output, re.MULTILINE)
     for row in JETSTREAM_ROWS:
         assert f"| {row} | " in output

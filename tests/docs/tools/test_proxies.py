@@ -145,8 +145,8 @@ def test_an_agent_registers_and_its_host_has_its_own_address(site: Site) -> None
             timeout=30,
         )
         assert (answer.status_code, answer.headers["Rollcall"]) == (400, "registry")
-    refused = site.registry.ask("GET", "/status").json()["refused"]
-    assert {each["address"] for each in refused} == {CLIENT}
+    rejected = site.registry.ask("GET", "/status").json()["rejected"]
+    assert {each["address"] for each in rejected} == {CLIENT}
     assert f"remote={CLIENT}" in site.registry.log()
     assert "203.0.113.9" not in site.registry.log()
 
@@ -188,9 +188,9 @@ def test_what_a_daemon_takes_the_proxies_take_and_what_is_too_large_is_an_answer
     assert "Rollcall" not in too_large.headers
     archive = f"{site.nginx}/agents/web-1/v1/apps/none/data"
     key = {"Authorization": site.agent.key}
-    refused = site.session.put(archive, data=b"x" * 3 * MIB, headers=key, timeout=60)
-    assert refused.headers["Rollcall"] == "agent"
-    assert refused.status_code != 413
+    rejected = site.session.put(archive, data=b"x" * 3 * MIB, headers=key, timeout=60)
+    assert rejected.headers["Rollcall"] == "agent"
+    assert rejected.status_code != 413
 
     # The agent asks nginx without TLS, gets its page with 400, and moves.
     other = daemons.registry()

@@ -46,9 +46,9 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
 
     shown = run_command("rollcall-agent", second, "status").stdout
     assert f"  container {app} of app {app}, agent {whose}" in shown
-    refused = run_command("rollcall-agent", second, "adopt", whose)
-    assert refused.returncode == 1
-    assert f"{whose}: NOT adopted: its agent lives, with {app}" in refused.stdout
+    rejected = run_command("rollcall-agent", second, "adopt", whose)
+    assert rejected.returncode == 1
+    assert f"{whose}: NOT adopted: its agent lives, with {app}" in rejected.stdout
     assert (state(first, app), state(second, app)) == ("running", None)
 
     first.kill()

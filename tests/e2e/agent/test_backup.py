@@ -12,7 +12,7 @@ from tests.support.e2e.commands import run_command
 pytestmark = pytest.mark.real
 
 
-def test_a_backup_that_is_put_back_has_the_apps_which_run_on(
+def test_a_backup_that_is_restored_has_the_apps_which_run_on(
     daemons: Daemons, engine_url: str, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
     agent = daemons.agent(engine=engine_url, apps={"bind": "127.0.0.1", "stop_seconds": 1})

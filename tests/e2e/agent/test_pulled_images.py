@@ -1,4 +1,4 @@
-"""An image that the agent pulled is removed in the end, whatever breaks off its pull or removal."""
+"""An image that the agent pulled is removed, however its pull or removal is interrupted."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -176,7 +176,7 @@ def test_such_an_image_stays_if_somebody_else_has_pulled_it_meanwhile(
 @pytest.mark.parametrize(
     "moment", some_of(["before", "after", "lost", "late"], "after", reason="every kill point")
 )
-def test_an_image_whose_removal_breaks_off_is_removed_in_the_end(
+def test_an_image_whose_removal_is_interrupted_is_removed_in_the_end(
     pulling: PullingAgent, moment: Moment
 ) -> None:
     agent = pulling.app.agent

@@ -1,4 +1,4 @@
-"""A daemon that is told to end does so in order, whoever is still listening to it."""
+"""A daemon that gets SIGTERM ends in order, though clients still read its streams."""
 
 import secrets
 from pathlib import Path

@@ -19,8 +19,8 @@ def test_an_app_is_created_and_deleted(app: str, rollcall: CommandLine, busybox_
     assert plan["replaces_container"] is True or plan["app"]["container_id"] is None
     assert rollcall.run("app", "show", app).returncode == 1
 
-    told = rollcall.ok("app", "create", app, "--image", busybox_image, "--memory", "64")
-    assert told.startswith(f"{app}: running, http port ")
+    reported = rollcall.ok("app", "create", app, "--image", busybox_image, "--memory", "64")
+    assert reported.startswith(f"{app}: running, http port ")
     again = rollcall.run("app", "create", app, "--image", busybox_image)
     assert (again.returncode, again.stdout) == (1, "")
     assert "rollcall: " in again.stderr
@@ -58,9 +58,9 @@ def test_a_password_is_read_from_a_pipe_and_never_shown(
     rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
     # The image has no user whose password could be set.
-    refused = rollcall.run("app", "password", app, stdin="correct horse\n")
-    assert refused.returncode == 1
-    assert "correct horse" not in refused.stdout + refused.stderr
+    rejected = rollcall.run("app", "password", app, stdin="correct horse\n")
+    assert rejected.returncode == 1
+    assert "correct horse" not in rejected.stdout + rejected.stderr
 
 
 def test_data_goes_out_and_in_and_a_deletion_is_confirmed(
@@ -105,10 +105,10 @@ def test_all_hosts_are_asked_and_one_that_does_not_answer_is_a_row(
     unknown = rollcall.run("apps", "web-9")
     assert (unknown.returncode, unknown.stdout) == (1, "")
 
-    # Nothing checks the health of the app, so that no heartbeat tells of its end.
+    # Nothing checks the health of the app, so that no heartbeat reports its end.
     docker_client.stop(app.partition("/")[2], timeout=0)
-    (told,) = until(lambda: dead_apps(rollcall), "what doctor says of the app", within=SOON)
-    assert told.startswith(f"{app} is exited")
+    (reported,) = until(lambda: dead_apps(rollcall), "what doctor says of the app", within=SOON)
+    assert reported.startswith(f"{app} is exited")
     assert f"  next: rollcall why {app}" in rollcall.run("doctor").stdout.splitlines()
 
 

@@ -74,7 +74,7 @@ def test_an_update_whose_container_does_not_stay_up_fails_and_the_old_one_runs(
     assert rollcall.json("app", "events", app)[-1]["outcome"] == "failed"
 
 
-def test_an_app_that_ends_again_and_again_is_told_with_its_exit_code_and_last_lines(
+def test_an_app_that_ends_again_and_again_is_reported_with_its_exit_code_and_last_lines(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
     # It runs for longer than the agent watches a start.
@@ -95,12 +95,12 @@ def test_a_label_that_is_only_tried_is_not_there(
 ) -> None:
     rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
-    told = rollcall.ok("app", "label", app, "prometheus:cli", "--dry-run")
+    reported = rollcall.ok("app", "label", app, "prometheus:cli", "--dry-run")
 
-    assert "nothing was changed" in told
+    assert "nothing was changed" in reported
     assert rollcall.json("app", "show", app)["labels"] == []
-    refused = rollcall.run("app", "label", app, "prometheus:cli", "--remove", "--dry-run")
-    assert refused.returncode == 1
+    rejected = rollcall.run("app", "label", app, "prometheus:cli", "--remove", "--dry-run")
+    assert rejected.returncode == 1
     short = rollcall.run("app", "password", app, "--dry-run", stdin="short\n")
     assert (short.returncode, "8" in short.stderr) == (2, True)
 
@@ -110,8 +110,8 @@ def test_no_app_is_changed_by_a_key_that_is_not_known(
 ) -> None:
     rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
-    refused = rollcall.run("app", "stop", app, ROLLCALL_KEY="unknown-key-0123456789")
+    rejected = rollcall.run("app", "stop", app, ROLLCALL_KEY="unknown-key-0123456789")
 
-    assert (refused.returncode, refused.stdout) == (3, "")
-    assert "advice: unset ROLLCALL_KEY" in refused.stderr
+    assert (rejected.returncode, rejected.stdout) == (3, "")
+    assert "advice: unset ROLLCALL_KEY" in rejected.stderr
     assert rollcall.json("app", "show", app)["state"] == "running"

@@ -81,10 +81,10 @@ def test_a_registry_is_trusted_by_the_ca_of_the_context_alone(
         trust=(str(authority.ca), None),
     )
 
-    refused = rollcall.run("login", registry.base_url, "--key-file", registry.key_path)
-    assert refused.returncode == 3
-    assert "certificate" in refused.stderr
-    assert f"next: rollcall login {registry.base_url} --ca FILE " in refused.stderr
+    rejected = rollcall.run("login", registry.base_url, "--key-file", registry.key_path)
+    assert rejected.returncode == 3
+    assert "certificate" in rejected.stderr
+    assert f"next: rollcall login {registry.base_url} --ca FILE " in rejected.stderr
     rollcall.login(registry, "--ca", os.path.relpath(authority.ca))
     assert rollcall.json("nodes") == []
     # The certificates of tests end within a day or two.

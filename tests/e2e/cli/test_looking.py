@@ -75,7 +75,7 @@ def test_nodes_tell_how_many_of_their_apps_run_and_why_others_do_not(
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_node_tells_which_targets_come_from_it_and_why_others_do_not(
+def test_a_node_shows_which_targets_come_from_it_and_why_others_do_not(
     rollcall: CommandLine,
 ) -> None:
     shown = rollcall.ok("node", "WEB-2")
@@ -144,7 +144,7 @@ def test_doctor_finds_what_is_wrong(registry: Daemon, rollcall: CommandLine) -> 
     assert "web-3: no connection" in found["agents"][1][1]
 
 
-def test_doctor_names_what_the_registry_refused_and_the_stale(
+def test_doctor_names_what_the_registry_rejected_and_the_stale(
     daemons: Daemons, rollcall: CommandLine
 ) -> None:
     registry = daemons.registry(nodes={"stale_after_seconds": 1})
@@ -202,8 +202,8 @@ def test_a_watch_goes_on_over_a_restart_of_the_registry(
     with watching(rollcall, "--label", "service:web") as lines:
         assert [lines.get(timeout=SECONDS)[10:].split()[1] for _ in range(2)] == ["web-1", "web-2"]
         post(registry, "web-1", "service:web", rack="r9")
-        told = {lines.get(timeout=SECONDS)[10:] for _ in range(3)}
-        assert told == {
+        reported = {lines.get(timeout=SECONDS)[10:] for _ in range(3)}
+        assert reported == {
             f"node   web-1  {each}\n"
             for each in ("-label prometheus:node", "-label prometheus:node:a-b:c", "rack: r1 -> r9")
         }

@@ -165,7 +165,7 @@ def test_too_few_nodes_a_wrong_template_and_wrong_options_change_nothing(
     assert operator.out.read_text() == ""
 
 
-def test_a_registry_that_is_away_is_told_and_changes_nothing(
+def test_a_registry_that_is_away_is_reported_and_changes_nothing(
     registry: Daemon, operator: Operator
 ) -> None:
     operator.out.write_text("old")

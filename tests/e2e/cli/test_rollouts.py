@@ -36,8 +36,8 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     assert bad.returncode == 1
     assert "answers 404" in bad.stdout
 
-    refused = rollcall.run("stop", name, "web-1")
-    assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
+    rejected = rollcall.run("stop", name, "web-1")
+    assert (rejected.returncode, "--resume" in rejected.stderr) == (2, True)
     rollcall.ok("stop", name, "web-1", "--give-up")
     assert rollcall.json("app", "show", app)["state"] == "exited"
     rollcall.ok("start", name, "web-1")
@@ -97,7 +97,7 @@ def test_a_file_of_apps_is_brought_about_and_a_second_run_changes_nothing(
     assert rollcall.run("diff", "-f", file).returncode == 0
 
     file.write_text(f"apps: [{wanted[:-1]}, memory: 1}}]")
-    refused = rollcall.run("apply", "-f", file, "--yes")
-    assert refused.returncode == 2
-    assert "nothing was changed" in refused.stderr
+    rejected = rollcall.run("apply", "-f", file, "--yes")
+    assert rejected.returncode == 2
+    assert "nothing was changed" in rejected.stderr
     assert rollcall.json("app", "show", app)["revision"] == after["revision"]

@@ -142,7 +142,7 @@ def test_a_receiver_that_is_lost_for_a_while_gets_each_change_in_order(
     assert "callback works again" in registry.log()
 
 
-def test_after_a_kill_the_receiver_is_told_to_read_all_nodes(
+def test_after_a_kill_the_receiver_has_to_read_all_nodes(
     daemons: Daemons, receiver: PageReceiver
 ) -> None:
     registry = registry_with(daemons, receiver)
@@ -168,7 +168,7 @@ def test_after_a_kill_the_receiver_is_told_to_read_all_nodes(
     ]
 
 
-def test_a_receiver_that_is_away_beyond_the_bound_is_told_to_read_all_nodes(
+def test_a_receiver_that_is_away_beyond_the_bound_has_to_read_all_nodes(
     daemons: Daemons, receiver: PageReceiver
 ) -> None:
     registry = registry_with(daemons, receiver)
@@ -190,7 +190,7 @@ def test_a_receiver_that_is_away_beyond_the_bound_is_told_to_read_all_nodes(
     assert metric_value(registry, resyncs) == 2
 
 
-def test_a_wrong_key_is_told_and_a_reload_takes_the_right_one(
+def test_a_wrong_key_is_reported_and_a_reload_takes_the_right_one(
     daemons: Daemons, receiver: PageReceiver
 ) -> None:
     registry = registry_with(daemons, receiver, key="wrong-key-0123456789")
@@ -208,14 +208,14 @@ def test_a_wrong_key_is_told_and_a_reload_takes_the_right_one(
     add_callback(registry, receiver, labels=[WEB, "rack:r1"])
     receiver.until_last("resync settings h1")
     add_callback(registry, receiver, key_file="none.key")
-    until(lambda: "callbacks[0].key_file" in registry.log(), "the mistake is told", within=SOON)
+    until(lambda: "callbacks[0].key_file" in registry.log(), "the mistake is reported", within=SOON)
     registry.ask(
         "POST", "/nodes/h2", json={"labels": [WEB, "rack:r1"], "kv": {}}
     ).raise_for_status()
     receiver.until_last("added h2")
 
 
-def test_the_receiver_refuses_what_is_old_or_altered(
+def test_the_receiver_rejects_what_is_old_or_altered(
     daemons: Daemons, receiver: PageReceiver
 ) -> None:
     registry = daemons.registry()

@@ -170,15 +170,15 @@ def test_settings_that_wait_for_a_restart_are_named_on_sighup(daemons: Daemons) 
 
     until(lambda: " reloaded" in registry.log(), "the reload", within=10)
     waiting = [line for line in registry.log().splitlines() if "restart to apply" in line]
-    told = sorted(line.partition("setting=")[2] for line in waiting)
-    assert told == ["nodes.max_mib", "nodes.stale_after_seconds", "prometheus.ports"]
+    reported = sorted(line.partition("setting=")[2] for line in waiting)
+    assert reported == ["nodes.max_mib", "nodes.stale_after_seconds", "prometheus.ports"]
 
 
 def signal_to(registry: Daemon, number: signal.Signals) -> None:
     subprocess.run(["kill", f"-{number.value}", str(registry.pid)], check=True)
 
 
-def test_changes_and_refusals_are_in_the_log_with_who_and_where_and_without_secrets(
+def test_changes_and_rejections_are_in_the_log_with_who_and_where_and_without_secrets(
     daemons: Daemons,
 ) -> None:
     registry = daemons.registry(log={"format": "json", "level": "info"})
@@ -191,13 +191,13 @@ def test_changes_and_refusals_are_in_the_log_with_who_and_where_and_without_secr
     registry.terminate()
 
     lines = [yaml.safe_load(line) for line in registry.log().splitlines()]
-    told = [(line["event"], line.get("node"), line.get("caller")) for line in lines]
-    assert ("node added", "h1", "ops") in told
-    assert ("node deleted", "h1", "ops") in told
+    reported = [(line["event"], line.get("node"), line.get("caller")) for line in lines]
+    assert ("node added", "h1", "ops") in reported
+    assert ("node deleted", "h1", "ops") in reported
     assert all(line["remote"] == "127.0.0.1" for line in lines if "caller" in line)
     requests = [line for line in lines if line["event"] == "request"]
-    refused = [(line["path"], line["status"]) for line in requests if line["path"] != "/healthz"]
-    assert refused == [("/nodes/h2", 404), ("/nodes", 401), ("/nodes/h3", 400)]
+    rejected = [(line["path"], line["status"]) for line in requests if line["path"] != "/healthz"]
+    assert rejected == [("/nodes/h2", 404), ("/nodes", 401), ("/nodes/h3", 400)]
     assert registry.key not in registry.log()
     assert "stolen" not in registry.log()
 

@@ -48,11 +48,11 @@ async def test_hosts_that_were_cut_off_together_are_held_over_starts_and_forgott
     assert f"rollcall_registry_nodes_held {HOSTS}.0" in registry.ask("GET", "/metrics").text
     registry.ask("POST", "/nodes/web-0000", json={"labels": [], "kv": {}})
 
-    refused = registry.ask("DELETE", "/nodes/web-0000?stale=true")
+    rejected = registry.ask("DELETE", "/nodes/web-0000?stale=true")
     for hostname in [node["hostname"] for node in registry.ask("GET", "/nodes?held=true").json()]:
         assert registry.ask("DELETE", f"/nodes/{hostname}?stale=true").status_code == 200
 
-    assert refused.status_code == 409
+    assert rejected.status_code == 409
     assert [node["hostname"] for node in registry.ask("GET", "/nodes").json()] == ["web-0000"]
 
 

@@ -1,4 +1,4 @@
-"""What GET /metrics of a running registry tells."""
+"""What GET /metrics of a running registry shows."""
 
 import subprocess
 from collections.abc import Iterator
@@ -48,27 +48,31 @@ def samples(registry: Daemon) -> dict[str, float]:
 def test_what_happened_is_counted_by_its_kind(registry: Daemon) -> None:
     found = samples(registry)
 
-    def told(name: str, *labels: tuple[str, str]) -> float:
+    def reported(name: str, *labels: tuple[str, str]) -> float:
         return found[f"rollcall_{name}{list(labels) or ''}"]
 
-    assert told("registry_nodes", ("state", "fresh")) == 1
-    assert told("registry_nodes", ("state", "stale")) == 0
-    assert told("registry_nodes_max_bytes") == 512 * 1024**2 > told("registry_nodes_bytes") > 0
+    assert reported("registry_nodes", ("state", "fresh")) == 1
+    assert reported("registry_nodes", ("state", "stale")) == 0
+    assert (
+        reported("registry_nodes_max_bytes") == 512 * 1024**2 > reported("registry_nodes_bytes") > 0
+    )
     folder = str(registry.config_path.parent)
-    assert told("disk_size_bytes", ("folder", folder)) > told("disk_free_bytes", ("folder", folder))
-    assert told("loop_delay_seconds_count") >= 0
-    assert told("registry_available") == 1
+    assert reported("disk_size_bytes", ("folder", folder)) > reported(
+        "disk_free_bytes", ("folder", folder)
+    )
+    assert reported("loop_delay_seconds_count") >= 0
+    assert reported("registry_available") == 1
     for outcome, times in (("added", 2), ("unchanged", 1), ("changed", 1)):
-        assert told("registry_heartbeats_total", ("outcome", outcome)) == times
-    assert told("registry_heartbeats_refused_total", ("reason", "clone")) == 1
-    assert told("registry_nodes_forgotten_total", ("reason", "deleted")) == 1
-    assert told("registry_targets_left_out", ("reason", "host")) == 1
+        assert reported("registry_heartbeats_total", ("outcome", outcome)) == times
+    assert reported("registry_heartbeats_rejected_total", ("reason", "clone")) == 1
+    assert reported("registry_nodes_forgotten_total", ("reason", "deleted")) == 1
+    assert reported("registry_targets_left_out", ("reason", "host")) == 1
     scraper = (("key", "ops"), ("user_agent", "Prometheus/2.42"))
-    assert told("registry_consumer_last_fetch_age_seconds", *scraper) >= 0
-    assert told("http_refusals_total", ("status", "409")) == 1
-    assert told("http_connections") >= 1
+    assert reported("registry_consumer_last_fetch_age_seconds", *scraper) >= 0
+    assert reported("http_rejections_total", ("status", "409")) == 1
+    assert reported("http_connections") >= 1
     route = (("method", "POST"), ("route", "/nodes/{hostname}"), ("status", "200"))
-    assert told("http_request_duration_seconds_count", *route) == 4
+    assert reported("http_request_duration_seconds_count", *route) == 4
 
 
 def change_many(registry: Daemon, rounds: Iterator[int]) -> None:

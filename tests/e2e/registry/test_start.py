@@ -1,4 +1,4 @@
-"""What hosts are told while a registry with many nodes starts."""
+"""The answers to hosts while a registry with many nodes starts."""
 
 import asyncio
 import sys
@@ -60,7 +60,7 @@ def registry(daemons: Daemons, filled: Path, tmp_path: Path) -> Daemon:
 
 @contextmanager
 def reporting(registry: Daemon) -> Iterator[list[Answer]]:
-    """Have a host report while it is told to ask again; yield the statuses, with Retry-After."""
+    """Have a host report while it has to ask again; yield the statuses, with Retry-After."""
     answers: list[Answer] = []
 
     def report() -> None:
@@ -78,7 +78,7 @@ def reporting(registry: Daemon) -> Iterator[list[Answer]]:
     host.join()
 
 
-def test_a_host_is_told_to_ask_again_while_many_nodes_are_loaded(
+def test_a_host_has_to_ask_again_while_many_nodes_are_loaded(
     registry: Daemon,
 ) -> None:
     with reporting(registry) as answers:
@@ -97,5 +97,5 @@ def test_a_host_waits_while_nodes_are_loaded_where_the_socket_was_kept(
     with reporting(registry) as answers:
         registry.start()
 
-    # It may have been told to ask again only where loading takes that long.
+    # It has to ask again only where loading takes that long.
     assert answers[0] == ACCEPTED or time.monotonic() - began >= KEPT_QUIET_SECONDS

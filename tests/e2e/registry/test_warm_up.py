@@ -98,7 +98,9 @@ def test_prometheus_keeps_all_targets_over(
     harm(registry)
     registry.start()
     before = server.discovery_failures()
-    until(lambda: server.discovery_failures() >= before + 3, "refused fetches", within=SOON_SECONDS)
+    until(
+        lambda: server.discovery_failures() >= before + 3, "rejected fetches", within=SOON_SECONDS
+    )
     assert server.hostnames() == set(HOSTS)
     assert registry.ask("GET", "/nodes").headers["Rollcall-Warming"]
     registry.kill()  # also in the midst of the warm-up

@@ -40,7 +40,7 @@ class ReportingHost:
         labels: list[str] = nodes(self.registry)["web-1"]["labels"]
         return labels
 
-    def until_told(self, *labels: str) -> None:
+    def until_reported(self, *labels: str) -> None:
         """Wait until the registry has all of these labels."""
         until(lambda: set(labels) <= set(self.labels()), ", ".join(labels), within=SOON_SECONDS)
 
@@ -69,32 +69,32 @@ def test_each_app_is_a_target_group_of_its_own_as_soon_as_it_is_there(host: Repo
     shop = host.create("shop", "prometheus:web:zone:a", "tier:gold")
     blog = host.create("blog", "prometheus:web:zone:b", "prometheus:web:port:9100")
 
-    host.until_told(
+    host.until_reported(
         f"prometheus:web@{shop['name']}:zone:a", f"prometheus:web@{blog['name']}:zone:b"
     )
-    host.until_told(f"prometheus:web@{blog['name']}:port:9100")
+    host.until_reported(f"prometheus:web@{blog['name']}:port:9100")
 
     assert "tier:gold" not in host.labels()
     groups = host.registry.ask("GET", "/prometheus/web?format=http_sd").json()
-    told = {group["labels"]["app"]: group for group in groups}
-    assert told[shop["name"]]["targets"] == [f"web-1:{shop['http_port']}"]
-    assert told[shop["name"]]["labels"]["zone"] == "a"
-    assert told[blog["name"]]["targets"] == ["web-1:9100"]
-    assert told[blog["name"]]["labels"]["zone"] == "b"
+    reported = {group["labels"]["app"]: group for group in groups}
+    assert reported[shop["name"]]["targets"] == [f"web-1:{shop['http_port']}"]
+    assert reported[shop["name"]]["labels"]["zone"] == "a"
+    assert reported[blog["name"]]["targets"] == ["web-1:9100"]
+    assert reported[blog["name"]]["labels"]["zone"] == "b"
     assert len(groups) == 2
     until(
         lambda: status(host.agent)["heartbeat"]["labels"] == host.labels(),
-        "status tells the same",
+        "status shows the same",
         within=SOON_SECONDS,
     )
 
 
-def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
+def test_a_change_of_an_apps_state_is_reported_at_once(host: ReportingHost) -> None:
     name = host.create("shop")["name"]
-    host.until_told(f"app:{name}")
+    host.until_reported(f"app:{name}")
 
     # An agent without a database adopts what others left on this engine: so it is asked, too.
-    def told(state: str) -> bool:
+    def reported(state: str) -> bool:
         apps = host.agent.ask("GET", "/v1/apps").json()
         states = {app["name"]: app["state"] for app in apps}
         kv = nodes(host.registry)["web-1"]["kv"]
@@ -102,18 +102,18 @@ def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
         stopped = sum(app["desired"] == "stopped" for app in apps)
         counts = [kv[f"apps.{word}"] for word in ("total", "running", "stopped")]
         word = {"running": "running", "exited": "stopped"}[state]
-        is_told = f"{name}={word}" in kv["apps.states"].split(",")
+        is_reported = f"{name}={word}" in kv["apps.states"].split(",")
         numbers = [str(n) for n in (len(apps), running, stopped)]
-        return states[name] == state and is_told and counts == numbers
+        return states[name] == state and is_reported and counts == numbers
 
-    until(lambda: told("running"), "it runs", within=SOON_SECONDS)
+    until(lambda: reported("running"), "it runs", within=SOON_SECONDS)
     assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").status_code == 200
-    until(lambda: told("exited"), "it does not run", within=SOON_SECONDS)
+    until(lambda: reported("exited"), "it does not run", within=SOON_SECONDS)
     assert host.agent.ask("DELETE", f"/v1/apps/{name}").status_code == 200
     until(lambda: f"app:{name}" not in host.labels(), "it is gone", within=SOON_SECONDS)
 
 
-def test_an_unhealthy_app_is_told_to_the_registry_and_by_status(host: ReportingHost) -> None:
+def test_an_unhealthy_app_has_to_the_registry_and_by_status(host: ReportingHost) -> None:
     name = host.create("shop")["name"]
     check = {"path": "/none", "interval_seconds": 1, "retries": 1}
     assert host.agent.ask("PUT", f"/v1/apps/{name}", json={"health": check}).ok
@@ -121,15 +121,15 @@ def test_an_unhealthy_app_is_told_to_the_registry_and_by_status(host: ReportingH
     # The agent restarts it, so that it is unhealthy only now and then.
     until(
         lambda: nodes(host.registry)["web-1"]["kv"]["apps.unhealthy"] == "1",
-        "the registry is told",
+        "the registry is reported",
         within=SOON_SECONDS,
     )
-    until(lambda: status(host.agent)["unhealthy"] == [name], "status tells it", within=SOON_SECONDS)
+    until(lambda: status(host.agent)["unhealthy"] == [name], "status shows it", within=SOON_SECONDS)
 
 
-def test_an_app_that_was_deleted_right_before_sigterm_is_told(host: ReportingHost) -> None:
+def test_an_app_that_was_deleted_right_before_sigterm_is_reported(host: ReportingHost) -> None:
     name = host.create("shop")["name"]
-    host.until_told(f"app:{name}")
+    host.until_reported(f"app:{name}")
     assert host.agent.ask("DELETE", f"/v1/apps/{name}").status_code == 200
 
     assert host.agent.terminate() == 0

@@ -40,8 +40,8 @@ def until_it_beats_twice(agent: Daemon, registry: Daemon) -> None:
 def last_log_time(agent: Daemon) -> str:
     """Return the time, by its own clock, of an agent's last log line."""
     lines = [json.loads(line) for line in agent.log().splitlines()]
-    told: str = lines[-1]["timestamp"]
-    return told
+    reported: str = lines[-1]["timestamp"]
+    return reported
 
 
 def test_a_host_whose_clock_jumps_goes_on_registering_at_its_pace(
@@ -84,8 +84,8 @@ def test_a_host_that_boots_long_ago_registers_as_soon_as_its_clock_is_set(
     wall.set_by(-5 * YEARS)
     agent.start()
 
-    refused = until_state(agent, registry.base_url, "bad_certificate")
-    assert "not yet valid" in refused["reason"]
+    rejected = until_state(agent, registry.base_url, "bad_certificate")
+    assert "not yet valid" in rejected["reason"]
     assert run_command("rollcall-agent", agent, "status").returncode == 1
     wall.set_by(0)
 

@@ -62,7 +62,7 @@ def test_an_agent_that_is_stopped_while_it_sends_is_not_waited_for_without_end(
         agent.start()
         until(
             lambda: stopped_while_holding_lock(agent),
-            "the silent registry is told",
+            "the silent registry is reported",
             within=SOON_SECONDS,
         )
         try:
@@ -76,7 +76,9 @@ def test_an_agent_that_is_stopped_while_it_sends_is_not_waited_for_without_end(
         assert status(agent)["left"]
 
 
-def test_a_full_disk_keeps_no_registry_from_being_told(daemons: Daemons, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_no_registry_from_being_reported(
+    daemons: Daemons, tmp_path: Path
+) -> None:
     need_root()
     first, second = daemons.registry(), daemons.registry()
     with memory_disk(tmp_path / "disk", size="4m") as folder:

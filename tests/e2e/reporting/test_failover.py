@@ -39,7 +39,7 @@ def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_fro
     others = [each for each in host.registries.values() if each is not first]
 
     first.kill()
-    second = host.until_told("site:second", *others)
+    second = host.until_reported("site:second", *others)
     assert host.used is second
     (line,) = host.moves()
     assert f"from={first.base_url}" in line
@@ -49,7 +49,7 @@ def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_fro
     (third,) = [each for each in others if each is not second]
     os.kill(second.pid, signal.SIGSTOP)
     try:
-        latest = host.until_told("site:third", first, third)
+        latest = host.until_reported("site:third", first, third)
         assert host.used is latest
     finally:
         os.kill(second.pid, signal.SIGCONT)
@@ -86,7 +86,7 @@ def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
     assert host.used is first
     first.start()
 
-    assert host.until_told("site:again", first) is first
+    assert host.until_reported("site:again", first) is first
     assert host.moves() == []
     assert len(log_lines(host.agent, "registry back")) == 1
 

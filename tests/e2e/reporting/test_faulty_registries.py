@@ -130,7 +130,7 @@ def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]
     assert taken == [], "a key went to a server that did not prove who it is"
 
 
-def test_each_strange_registry_is_told_apart_and_none_delays_another(
+def test_each_strange_registry_is_distinguished_and_none_delays_another(
     daemons: Daemons, faulty_registries: dict[str, tuple[str, str, str]], tmp_path: Path
 ) -> None:
     registry = daemons.registry()
@@ -155,17 +155,17 @@ def test_each_strange_registry_is_told_apart_and_none_delays_another(
         lambda: nodes(registry)["web-1"]["last_update"] >= first + 3, "beats", within=SOON_SECONDS
     )
 
-    told = agent.log()
+    reported = agent.log()
     for url, _, _ in faulty_registries.values():
-        assert told.count(f"registry={url}") == 1, told
+        assert reported.count(f"registry={url}") == 1, reported
     shown = run_command("rollcall-agent", agent, "status").stdout
     for url, state, _ in faulty_registries.values():
         assert f"  {url}\n    NOT TAKEN ({state})" in shown
-    assert registry.key not in told + shown
-    assert "Traceback" not in told
+    assert registry.key not in reported + shown
+    assert "Traceback" not in reported
 
 
-def test_a_wrong_key_and_a_key_of_another_host_are_told_apart(daemons: Daemons) -> None:
+def test_a_wrong_key_and_a_key_of_another_host_are_distinguished(daemons: Daemons) -> None:
     registry = daemons.registry(node_secret={"value": "a-secret-of-the-fleet"})
     agent = daemons.agent(node={"hostname": "web-1"}, heartbeat_seconds=1)
     agent.terminate()
@@ -186,9 +186,9 @@ def test_a_wrong_key_and_a_key_of_another_host_are_told_apart(daemons: Daemons) 
     until_state(agent, registry.base_url, "taken")
     assert nodes(registry).keys() == {"web-1"}
     kinds = ("forbidden", "wrong_key", "bad_file")
-    told = [line for line in agent.log().splitlines() if "heartbeat failed" in line]
-    assert [any(f"kind={kind}" in line for line in told) for kind in kinds] == [True] * 3
-    assert len(told) == 3
+    reported = [line for line in agent.log().splitlines() if "heartbeat failed" in line]
+    assert [any(f"kind={kind}" in line for line in reported) for kind in kinds] == [True] * 3
+    assert len(reported) == 3
     for kind in kinds:
         counted = f'outcome="{kind}",registry="{registry.base_url}"'
         assert metric_value(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") != 0
@@ -209,9 +209,9 @@ def test_guessing_keys_gives_one_answer_for_ever_and_does_not_flood_the_log(
     assert len(answers) == 1
     assert answers.pop()[0] == 401
     assert registry.ask("GET", "/nodes").status_code == 200
-    assert metric_value(registry, 'rollcall_http_refusals_total{status="401"}') == 400
-    refusals = [line for line in registry.log().splitlines() if "status=401" in line]
-    assert len(refusals) < 200
+    assert metric_value(registry, 'rollcall_http_rejections_total{status="401"}') == 400
+    rejections = [line for line in registry.log().splitlines() if "status=401" in line]
+    assert len(rejections) < 200
     assert "guess-number" not in registry.log()
 
 

@@ -56,7 +56,7 @@ def test_a_host_without_an_engine_registers_with_all_that_it_has_to_say(daemons:
     assert targets[0]["targets"] == [f"web-1.example.com:{port}"]
 
 
-def test_labels_in_files_are_told_at_the_next_heartbeat_and_those_in_settings_at_a_hangup(
+def test_labels_in_files_are_reported_at_the_next_heartbeat_and_those_in_settings_at_a_hangup(
     daemons: Daemons,
 ) -> None:
     registry = daemons.registry()
@@ -78,11 +78,11 @@ def test_labels_in_files_are_told_at_the_next_heartbeat_and_those_in_settings_at
     )
     change_settings(agent, node={"labels": ["x" * 1025]})
     os.kill(agent.pid, signal.SIGHUP)
-    until(lambda: log_lines(agent, "not reloaded"), "the refusal", within=SOON_SECONDS)
+    until(lambda: log_lines(agent, "not reloaded"), "the rejection", within=SOON_SECONDS)
     assert "service:db" in nodes(registry)["web-1"]["labels"]
 
 
-def test_a_registry_that_is_away_costs_two_lines_and_is_told_all_when_it_is_back(
+def test_a_registry_that_is_away_costs_two_lines_and_is_reported_all_when_it_is_back(
     daemons: Daemons,
 ) -> None:
     registry, other = daemons.registry(), daemons.registry()
@@ -122,16 +122,18 @@ def test_a_registry_that_is_away_costs_two_lines_and_is_told_all_when_it_is_back
     assert "Traceback" not in agent.log()
 
 
-def test_two_hosts_with_one_name_are_told_apart_until_the_first_is_stale(daemons: Daemons) -> None:
+def test_two_hosts_with_one_name_are_distinguished_until_the_first_is_stale(
+    daemons: Daemons,
+) -> None:
     registry = daemons.registry(nodes={"stale_after_seconds": 3})
     first = daemons.agent(registries=[registry], **node_settings("web-1", labels=["who:first"]))
     until_listed(registry, "web-1")
     second = daemons.agent(registries=[registry], **node_settings("web-1", labels=["who:second"]))
 
-    refused = until_state(second, registry.base_url, "clone_refused")
+    rejected = until_state(second, registry.base_url, "clone_rejected")
     for agent in (first, second):
-        assert f"'{status(agent)['agent_id'][:8]}'..." in refused["reason"]
-    assert "127.0.0.1" in refused["reason"]
+        assert f"'{status(agent)['agent_id'][:8]}'..." in rejected["reason"]
+    assert "127.0.0.1" in rejected["reason"]
     up = f'rollcall_agent_registry_up{{registry="{registry.base_url}"}}'
     assert metric_value(first, up) == 1
     assert metric_value(second, up) == 0
@@ -142,7 +144,7 @@ def test_two_hosts_with_one_name_are_told_apart_until_the_first_is_stale(daemons
     assert "who:second" in nodes(registry)["web-1"]["labels"]
 
 
-def test_status_tells_what_is_sent_to_whom_and_why_not(daemons: Daemons) -> None:
+def test_status_shows_what_is_sent_to_whom_and_why_not(daemons: Daemons) -> None:
     registry = daemons.registry()
     agent = daemons.agent(registries=[registry], **node_settings("web-1", labels=["service:web"]))
     until_state(agent, registry.base_url, "taken")
@@ -212,7 +214,7 @@ def test_a_host_does_not_take_out_anothers_name_unless_it_is_forced_to(daemons: 
     daemons.agent(registries=[registry], **node_settings("web-1"))
     until_listed(registry, "web-1")
     clone = daemons.agent(registries=[registry], **node_settings("web-1"))
-    until_state(clone, registry.base_url, "clone_refused")
+    until_state(clone, registry.base_url, "clone_rejected")
 
     gentle = run_command("rollcall-agent", clone, "deregister")
     assert gentle.returncode == 1

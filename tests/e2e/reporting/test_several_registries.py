@@ -50,10 +50,10 @@ class ThreeRegistries:
 
     def events(self, registry: Daemon) -> list[str]:
         """Return what the agent logged about a registry."""
-        told = [line for line in self.agent.log().splitlines() if registry.base_url in line]
+        reported = [line for line in self.agent.log().splitlines() if registry.base_url in line]
         return [
             next(event for event in (TAKEN, HEARTBEAT_FAILED, REGISTRY_BACK) if event in line)
-            for line in told
+            for line in reported
         ]
 
     def counted(self, registry: Daemon, outcome: str) -> float | None:
@@ -62,7 +62,7 @@ class ThreeRegistries:
         return metric_value(self.agent, f"rollcall_agent_heartbeats_total{{{labels}}}")
 
 
-def until_told(registry: Daemon, label: str) -> None:
+def until_reported(registry: Daemon, label: str) -> None:
     """Wait until a registry knows the host with a label."""
     until(
         lambda: label in nodes(registry).get("web-1", {"labels": []})["labels"],
@@ -91,14 +91,14 @@ def test_the_failure_of_one_registry_does_not_affect_the_others(daemons: Daemons
     moving.kill()
     until_state(agent, moving.base_url, "unreachable")
     fleet.relabel("site:north")
-    until_told(steady, "site:north")
+    until_reported(steady, "site:north")
     moving.start()
-    until_told(moving, "site:north")
+    until_reported(moving, "site:north")
     with stopped(moving):
         until_state(agent, moving.base_url, "slow")
         fleet.relabel("site:south")
-        until_told(steady, "site:south")
-    until_told(moving, "site:south")
+        until_reported(steady, "site:south")
+    until_reported(moving, "site:south")
     until_state(agent, moving.base_url, "taken")
 
     assert nodes(strict) == {}
@@ -107,7 +107,7 @@ def test_the_failure_of_one_registry_does_not_affect_the_others(daemons: Daemons
     assert f"{steady.base_url}\n    taken" in shown.stdout
     assert f"{strict.base_url}\n    NOT TAKEN (wrong_key)" in shown.stdout
     fleet.key.write_text(strict.key)
-    until_told(strict, "site:south")
+    until_reported(strict, "site:south")
     until_state(agent, strict.base_url, "taken")
     assert run_command("rollcall-agent", agent, "status").returncode == 0
     assert fleet.events(steady) == [TAKEN]

@@ -35,7 +35,7 @@ def test_an_agent_that_is_stuck_is_not_taken_for_one_that_reports(daemons: Daemo
     try:
         until(
             lambda: run_command("rollcall-agent", agent, "status").returncode == 1,
-            "status tells",
+            "status shows",
             within=SOON_SECONDS,
         )
     finally:
@@ -85,7 +85,7 @@ def test_an_agent_that_starts_is_not_shown_with_the_instance_and_the_start_of_th
     assert f"agent       starting, pid {os.getpid()}\n" in shown
 
 
-def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
+def test_what_cannot_be_sent_is_reported_with_its_place(daemons: Daemons) -> None:
     agent = daemons.agent()
     folder = agent.config_path.parent / "labels.d"
     folder.mkdir()
@@ -97,7 +97,7 @@ def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
     assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
 
 
-def test_what_does_not_fit_is_told_everywhere(daemons: Daemons) -> None:
+def test_what_does_not_fit_is_reported_everywhere(daemons: Daemons) -> None:
     registry = daemons.registry()
     agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
     until_listed(registry, "web-1")

@@ -108,7 +108,7 @@ def test_a_host_shows_its_certificate_and_speaks_for_itself(
     assert nodes(registry).keys() == {"web-1"}
 
 
-def test_a_hosts_renewed_certificate_that_is_no_good_is_told_while_the_old_one_goes_on(
+def test_a_hosts_renewed_certificate_that_is_no_good_is_reported_while_the_old_one_goes_on(
     daemons: Daemons, authority: Authority
 ) -> None:
     registry = mutual(daemons, authority)
@@ -128,7 +128,7 @@ def test_a_hosts_renewed_certificate_that_is_no_good_is_told_while_the_old_one_g
     )
 
 
-def test_a_host_without_a_certificate_that_counts_is_told_why(
+def test_a_host_without_a_certificate_that_counts_is_reported_why(
     daemons: Daemons, authority: Authority, tmp_path: Path
 ) -> None:
     registry = mutual(daemons, authority)
@@ -142,7 +142,7 @@ def test_a_host_without_a_certificate_that_counts_is_told_why(
         other: "is of a CA that is not in its `client_ca`",
     }
     for agent, reason in reasons.items():
-        assert reason in until_state(agent, registry.base_url, "certificate_refused")["reason"]
+        assert reason in until_state(agent, registry.base_url, "certificate_rejected")["reason"]
     assert nodes(registry) == {}
 
 
@@ -154,8 +154,8 @@ def test_a_certificate_is_good_for_its_own_name_alone(
 
     agent = host(daemons, registry, authority, "web-1", **other)
 
-    refused = until_state(agent, registry.base_url, "forbidden")
-    assert "the client certificate is for web-2" in refused["reason"]
+    rejected = until_state(agent, registry.base_url, "forbidden")
+    assert "the client certificate is for web-2" in rejected["reason"]
     assert nodes(registry) == {}
 
 

@@ -72,7 +72,7 @@ def test_a_socket_that_is_missing_is_named_in_the_log_alone(daemons: Daemons, pa
     until_shown(agent, line["reason"])
 
 
-def test_a_socket_that_refuses_is_that_of_an_engine_which_does_not_run(
+def test_a_socket_that_rejects_is_that_of_an_engine_which_does_not_run(
     daemons: Daemons, path: Path
 ) -> None:
     leave_socket(path)

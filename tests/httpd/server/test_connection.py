@@ -60,7 +60,7 @@ async def test_a_head_within_the_limits_is_accepted(path: bytes, headers: bytes)
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEAD_FIELDS + 1), 431, MAX_HEAD_FIELDS),
     ],
 )
-async def test_a_head_beyond_the_limits_is_refused_with_the_limit(
+async def test_a_head_beyond_the_limits_is_rejected_with_the_limit(
     head: bytes, status: int, limit: int
 ) -> None:
     async with sample_server() as address:
@@ -78,7 +78,7 @@ async def test_nothing_follows_the_last_answer() -> None:
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole() -> None:
+async def test_a_body_that_is_interrupted_by_a_wrong_frame_is_not_taken_for_whole() -> None:
     async with sample_server() as address:
         reader, writer = await asyncio.open_connection(*address)
         head = f"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
@@ -88,11 +88,11 @@ async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole
         answer = await reader.read()
         writer.close()
     assert answer.startswith(b"HTTP/1.1 400")
-    assert message(answer) == "the body broke off or is framed wrongly"
+    assert message(answer) == "the body is incomplete or framed wrongly"
 
 
 @pytest.mark.slow
-async def test_a_body_that_drips_is_refused_in_time() -> None:
+async def test_a_body_that_drips_is_rejected_in_time() -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
         answer = await exchange(
             address,
@@ -105,15 +105,15 @@ async def test_a_body_that_drips_is_refused_in_time() -> None:
 
 
 @pytest.mark.slow
-async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
+async def test_one_connection_too_many_is_reported_so_and_a_free_place_is_given_again() -> None:
     async with sample_server(max_connections=1) as address:
         reader, writer = await asyncio.open_connection(*address)
         head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
         writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # it is busy
-        refused = await exchange(address, b"")
-        assert refused.startswith(b"HTTP/1.1 503")
-        assert message(refused) == "too many connections"
+        rejected = await exchange(address, b"")
+        assert rejected.startswith(b"HTTP/1.1 503")
+        assert message(rejected) == "too many connections"
         writer.close()
         await writer.wait_closed()
         request = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -185,7 +185,7 @@ async def test_what_is_no_http_is_counted() -> None:
         await exchange(address, b"GARBAGE\r\n\r\n")
         request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
         answer = await exchange(address, request.encode() + b"Connection: close\r\n\r\n")
-    assert b'rollcall_http_refusals_total{status="400"} 1.0\n' in answer
+    assert b'rollcall_http_rejections_total{status="400"} 1.0\n' in answer
 
 
 @pytest.mark.parametrize("server", [sample_server, lane_server])

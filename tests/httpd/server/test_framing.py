@@ -16,9 +16,9 @@ from tests.support.httpd.sample_server import WRITER, sample_server
 HEAD = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n".encode()
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 NEXT = b"GET /things/next HTTP/1.1\r\nHost: a\r\nAuthorization: %b\r\n\r\n" % WRITER.encode()
-# What is refused is refused before any time is over.
+# What is rejected is rejected before any time is over.
 NEVER = Timeouts(header=3600, linger=0.1)
-MALFORMED_BODY = "the body broke off or is framed wrongly"
+MALFORMED_BODY = "the body is incomplete or framed wrongly"
 MALFORMED = "this is no well-formed HTTP/1.1 request"
 
 
@@ -33,7 +33,7 @@ async def answers(address: Address, data: bytes, cuts: list[int], count: int) ->
         return [json.loads((await read_response(reader))[2]) for _ in range(count)]
 
 
-async def refusal(address: Address, data: bytes) -> tuple[int, object]:
+async def rejection(address: Address, data: bytes) -> tuple[int, object]:
     """Return the status and the text of the answer, behind which the connection ends."""
     async with connected(address) as (reader, writer):
         writer.write(data)
@@ -96,9 +96,9 @@ async def test_a_body_in_chunks_ends_behind_its_trailers(
         b"0\r\n" + b"a: b\r\n" * 200,
     ],
 )
-async def test_chunks_that_are_broken_or_small_and_many_are_refused(framed: bytes) -> None:
+async def test_chunks_that_are_broken_or_small_and_many_are_rejected(framed: bytes) -> None:
     async with sample_server(timeouts=NEVER) as address:
-        assert await refusal(address, CHUNKED + framed) == (400, MALFORMED_BODY)
+        assert await rejection(address, CHUNKED + framed) == (400, MALFORMED_BODY)
 
 
 @pytest.mark.slow
@@ -139,6 +139,6 @@ async def test_empty_lines_before_a_request_are_skipped(cuts: list[int]) -> None
         b"GET / HTTP/1.1\r\nHost: a\nX",
     ],
 )
-async def test_what_cannot_become_a_head_is_refused_at_once(data: bytes, rest: bytes) -> None:
+async def test_what_cannot_become_a_head_is_rejected_at_once(data: bytes, rest: bytes) -> None:
     async with sample_server(timeouts=NEVER) as address:
-        assert await refusal(address, data + rest) == (400, MALFORMED)
+        assert await rejection(address, data + rest) == (400, MALFORMED)

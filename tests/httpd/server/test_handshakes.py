@@ -15,7 +15,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from clients.errors import CertificateRefused
+from clients.errors import CertificateRejected
 from clients.tls import ClientTls
 from httpd.access_log import LINES_PER_SECOND
 from httpd.metrics import RequestMetrics
@@ -175,9 +175,9 @@ async def test_how_handshakes_end_is_counted(
             leaver.sendall(hello(context)[:100])
 
         await client.until('rollcall_http_tls_handshakes_ended_total{outcome="failed"} 2.0')
-        told = await client.ask(ASK)
-        assert '\nrollcall_http_tls_handshakes_ended_total{outcome="done"} 1.0\n' in told
-        assert "\nrollcall_http_tls_handshakes 0.0\n" in told
+        reported = await client.ask(ASK)
+        assert '\nrollcall_http_tls_handshakes_ended_total{outcome="done"} 1.0\n' in reported
+        assert "\nrollcall_http_tls_handshakes 0.0\n" in reported
         client.writer.close()
 
 
@@ -200,8 +200,8 @@ async def test_of_too_many_silent_clients_the_one_that_came_first_makes_room(
 
             assert await health(port, context) == 200
             assert await asyncio.to_thread(first.recv, 1) == b""
-            told = await client.ask(ASK)
-            assert '\nrollcall_http_connections_cut_off_total{reason="room"} 1.0\n' in told
+            reported = await client.ask(ASK)
+            assert '\nrollcall_http_connections_cut_off_total{reason="room"} 1.0\n' in reported
         await client.until("rollcall_http_tls_handshakes 0.0")
         client.writer.close()
 
@@ -209,15 +209,15 @@ async def test_of_too_many_silent_clients_the_one_that_came_first_makes_room(
 class Step:
     """A handshake that writes down when it had its step."""
 
-    def __init__(self, name: str, told: list[str]) -> None:
+    def __init__(self, name: str, reported: list[str]) -> None:
         self._name = name
-        self._told = told
+        self._reported = reported
 
     def step(self) -> None:
-        self._told.append(self._name)
+        self._reported.append(self._name)
 
     def abort(self) -> None:
-        self._told.append(f"{self._name} was cut off")
+        self._reported.append(f"{self._name} was cut off")
 
 
 async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between() -> None:
@@ -229,9 +229,9 @@ async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between(
         time=loop.time,
     )
     handshakes = HandshakeScheduler(limiter, loop=loop, log=structlog.get_logger())
-    told: list[str] = []
+    reported: list[str] = []
     first, gone, last, half = (
-        cast("TlsProtocol", Step(name, told)) for name in ("first", "gone", "last", "half")
+        cast("TlsProtocol", Step(name, reported)) for name in ("first", "gone", "last", "half")
     )
     for each in (first, gone, last, half):
         assert handshakes.begin(each)
@@ -240,13 +240,13 @@ async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between(
 
     for _ in range(5):
         await asyncio.sleep(0)
-        told.append("others")
+        reported.append("others")
     handshakes.end(last, "done")
     handshakes.close()
 
     others = ["others"] * 3
-    assert told[:-2] == ["half", "others", "last", "others", "first", *others]
-    assert set(told[-2:]) == {"half was cut off", "first was cut off"}
+    assert reported[:-2] == ["half", "others", "last", "others", "first", *others]
+    assert set(reported[-2:]) == {"half was cut off", "first was cut off"}
 
 
 DAYS = dt.timedelta(days=3)
@@ -296,7 +296,7 @@ async def test_the_client_and_the_log_tell_the_reasons_apart(
     ((remote, reason),) = lines(log)
     assert remote == "127.0.0.1"
     assert reason.startswith(written)
-    assert isinstance(failure, CertificateRefused)
+    assert isinstance(failure, CertificateRejected)
     assert read in str(failure)
 
 
@@ -416,7 +416,7 @@ async def test_without_the_names_who_takes_no_answer_is_cut_off(
 
 
 @pytest.mark.slow
-async def test_without_the_names_one_connection_too_many_is_told_so(
+async def test_without_the_names_one_connection_too_many_is_reported_so(
     nameless: tuple[Callable[[], ServerTls], ssl.SSLContext],
 ) -> None:
     make, context = nameless

@@ -81,7 +81,7 @@ async def test_from_the_first_special_request_on_aiohttp_has_the_connection(spec
 
 
 @pytest.mark.parametrize(
-    ("refused", "status"),
+    ("rejected", "status"),
     [
         (request("now", key="another-key-0123456789"), 401),
         (PLAIN.replace(b"Authorization", b"X-Nothing"), 401),
@@ -110,11 +110,11 @@ async def test_from_the_first_special_request_on_aiohttp_has_the_connection(spec
     ],
 )
 @pytest.mark.parametrize("before", [b"", PLAIN])
-async def test_what_is_refused_is_refused_behind_the_lane_alone(
-    before: bytes, refused: bytes, status: int
+async def test_what_is_rejected_is_rejected_behind_the_lane_alone(
+    before: bytes, rejected: bytes, status: int
 ) -> None:
     async with lane_server() as (_, address), connected(address) as (reader, writer):
-        writer.write(before + refused)
+        writer.write(before + rejected)
         if before:
             assert await answered_by(reader) == ("lane", "")
         assert (await read_response(reader))[0] == status
@@ -137,9 +137,9 @@ async def test_at_the_level_debug_each_request_of_the_lane_has_its_line_in_the_l
     async with lane_server(level=level) as (_, address), connected(address) as (reader, writer):
         writer.write(PLAIN)
         assert await answered_by(reader) == ("lane", "")
-    told = [line for line in capsys.readouterr().out.splitlines() if "path=/things/now" in line]
-    assert len(told) == lines
-    assert all("caller=writer" in line and "remote=127.0.0.1" in line for line in told)
+    reported = [line for line in capsys.readouterr().out.splitlines() if "path=/things/now" in line]
+    assert len(reported) == lines
+    assert all("caller=writer" in line and "remote=127.0.0.1" in line for line in reported)
 
 
 class Lookups:
@@ -249,7 +249,7 @@ async def test_what_a_request_waited_for_in_vain_is_answered_and_the_request_not
 
 
 @pytest.mark.slow
-async def test_a_defect_is_a_500_and_told_in_the_log_alone(
+async def test_a_defect_is_a_500_and_reported_in_the_log_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with lane_server() as (api, address), connected(address) as (reader, writer):

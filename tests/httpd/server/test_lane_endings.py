@@ -32,7 +32,7 @@ from tests.support.httpd.lane_server import (
     round_trip,
     until_alone,
 )
-from tests.support.httpd.loops import FastForwardLoop, errors_told
+from tests.support.httpd.loops import FastForwardLoop, errors_reported
 from tests.support.httpd.slow_client import slow_client
 from tests.support.httpd.tls import certificate, client_context
 
@@ -128,7 +128,7 @@ def count(api: LaneApi) -> float:
 
 
 async def test_a_client_that_leaves_while_its_answer_waits_is_no_error_and_is_counted() -> None:
-    told = errors_told()
+    reported = errors_reported()
     async with lane_server() as (api, address):
         async with connected(address) as (_, writer):
             writer.write(request("later", body="1"))
@@ -139,11 +139,11 @@ async def test_a_client_that_leaves_while_its_answer_waits_is_no_error_and_is_co
         api.later.set_result(None)
         await round_trip(address)
         assert count(api) == before + 2
-    assert told == []
+    assert reported == []
 
 
 async def test_no_request_is_left_to_aiohttp_when_the_answer_before_it_cannot_be_sent() -> None:
-    told = errors_told()
+    reported = errors_reported()
     async with lane_server() as (api, address):
         async with connected(address) as (reader, writer):
             writer.write(PLAIN)
@@ -154,13 +154,13 @@ async def test_no_request_is_left_to_aiohttp_when_the_answer_before_it_cannot_be
             writer.transport.abort()
         await until_alone(api, address)
         assert (api.accepted.count("other writer"), api.handler_calls) == (1, 0)
-    gc.collect()  # a task tells of its error when nobody can ask for it any more
-    assert told == []
+    gc.collect()  # a task reports its error when nobody can ask for it any more
+    assert reported == []
 
 
 @pytest.mark.slow
 async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> None:
-    told = errors_told()
+    reported = errors_reported()
     async with lane_server() as (_, address):
         before = asyncio.all_tasks()
         async with connected(address) as (reader, writer):
@@ -174,8 +174,8 @@ async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> No
         if left:
             await asyncio.wait(left)
     del left
-    gc.collect()  # a task tells of its error when nobody can ask for it any more
-    assert told == []
+    gc.collect()  # a task reports its error when nobody can ask for it any more
+    assert reported == []
 
 
 PLAIN = request("now")
@@ -278,7 +278,7 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
     run(script)
 
 
-async def test_a_client_that_leaves_while_it_is_refused_is_no_error() -> None:
+async def test_a_client_that_leaves_while_it_is_rejected_is_no_error() -> None:
     _, made = connection(asyncio.get_running_loop())
     transport = LeftTransport()
     made.connection_made(transport)
@@ -332,7 +332,7 @@ def test_a_request_whose_body_does_not_come_in_time_is_left_to_aiohttp() -> None
 
 def test_a_partial_request_is_not_left_to_aiohttp_as_its_connection_is_cut_off() -> None:
     async def script(loop: FastForwardLoop) -> None:
-        told = errors_told()
+        reported = errors_reported()
         just_before = Timeouts(header=WHOLE_REQUEST_SECONDS - 0.1)
         async with lane_server(just_before) as (api, address):
             async with connected(address) as (reader, writer):
@@ -342,13 +342,13 @@ def test_a_partial_request_is_not_left_to_aiohttp_as_its_connection_is_cut_off()
                 await loop.advance(10)
                 assert await reader.read() == b""
             await until_alone(api, address)
-        gc.collect()  # a task tells of its error when nobody can ask for it any more
-        assert told == []
+        gc.collect()  # a task reports its error when nobody can ask for it any more
+        assert reported == []
 
     run(script)
 
 
-def test_a_body_that_does_not_come_is_refused() -> None:
+def test_a_body_that_does_not_come_is_rejected() -> None:
     async def script(loop: FastForwardLoop) -> None:
         async with lane_server() as (_, address), connected(address) as (reader, writer):
             writer.write(request("now", body="slow")[:-1])

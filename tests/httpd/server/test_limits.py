@@ -54,7 +54,7 @@ def status_of(error: type[Exception]) -> int:
     return next(AGENT_STATUS[each] for each in error.__mro__ if each in AGENT_STATUS)
 
 
-def test_the_limits_are_as_the_page_tells_them() -> None:
+def test_the_limits_are_as_the_page_shows_them() -> None:
     timeouts = limits.Timeouts()
 
     assert promised() == {

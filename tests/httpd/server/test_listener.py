@@ -116,7 +116,7 @@ async def test_a_body_that_comes_after_the_end_began_is_still_taken() -> None:
         head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
         writer.write(head.encode() + b"Content-Length: 4\r\n\r\nab")
         assert await slow_requests(host, port) == 1
-        rest = asyncio.create_task(_when_refused(host, port, writer, b"cd"))
+        rest = asyncio.create_task(_when_rejected(host, port, writer, b"cd"))
     await rest
     answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 200")
@@ -154,7 +154,7 @@ async def test_an_answer_that_is_taken_slowly_is_sent_to_its_end() -> None:
 
 
 @pytest.mark.slow
-async def test_the_end_waits_no_longer_than_it_was_told_to() -> None:
+async def test_the_end_waits_no_longer_than_it_was_reported_to() -> None:
     async with sample_server(drain_seconds=0.01) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)
         head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
@@ -164,7 +164,7 @@ async def test_the_end_waits_no_longer_than_it_was_told_to() -> None:
     writer.close()
 
 
-async def _when_refused(host: str, port: int, writer: asyncio.StreamWriter, data: bytes) -> None:
+async def _when_rejected(host: str, port: int, writer: asyncio.StreamWriter, data: bytes) -> None:
     """Write the data as soon as the daemon takes no connection any more."""
     while True:
         try:

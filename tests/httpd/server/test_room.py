@@ -96,7 +96,7 @@ def test_who_has_just_connected_is_spared_while_there_are_few() -> None:
     assert sum(closed(*known)) == 5
 
 
-def test_only_if_all_are_busy_a_client_is_refused() -> None:
+def test_only_if_all_are_busy_a_client_is_rejected() -> None:
     one = limiter(ManualClock(), 2)
     first, second = Client(one), Client(one)
     first.become(busy=True)
@@ -215,7 +215,7 @@ def test_the_limit_is_raised_where_it_may_be(
 
 
 @pytest.mark.slow
-def test_fewer_than_wanted_is_told_with_what_would_be_right() -> None:
+def test_fewer_than_wanted_is_reported_with_what_would_be_right() -> None:
     possible, limit, (line,) = under(wanted=5000, soft=300)
 
     assert (possible, limit) == (HARD - RESERVED_DESCRIPTORS, HARD)

@@ -41,7 +41,7 @@ async def test_who_says_nothing_where_tls_is_spoken_is_cut_off(tmp_path: Path) -
         assert await health(port, client_context(crt)) == 200
 
 
-async def test_older_than_tls_1_2_is_refused(tmp_path: Path) -> None:
+async def test_older_than_tls_1_2_is_rejected(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     tls = ServerTls(TlsFiles(crt, key))
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -183,9 +183,9 @@ def test_nobody_at_a_terminal_is_asked_for_a_daemons_passphrase(tmp_path: Path) 
     check = [program, "--config", str(tmp_path / "registry.yml"), "--check"]
 
     with terminal(check, folder=tmp_path, environment=os.environ) as opened:
-        told = opened.wait_for("registry.key", within=20)
+        reported = opened.wait_for("registry.key", within=20)
 
-    assert "no certificate with its key" in told
+    assert "no certificate with its key" in reported
     assert "pass phrase" not in opened.text()
 
 

@@ -81,12 +81,12 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busctl", "told"),
+    ("busctl", "reported"),
     [
         ("/bin/false", "^/bin/false .* GetUnit s a.service failed$"),
         ("/missing/busctl", "^/missing/busctl: No such file or directory$"),
     ],
 )
-def test_a_systemd_that_does_not_answer_is_told(busctl: str, told: str) -> None:
-    with pytest.raises(NotRefreshed, match=told):
+def test_a_systemd_that_does_not_answer_is_reported(busctl: str, reported: str) -> None:
+    with pytest.raises(NotRefreshed, match=reported):
         sources("a.service", busctl=busctl)

@@ -78,7 +78,7 @@ async def test_connections_wait_from_one_run_to_the_next(
     name = f"listen-{host}-{port}"
     assert message == f"FDSTORE=1\nFDNAME={name}"
 
-    # Nobody runs, and yet it is not refused.
+    # Nobody runs, and yet it is not rejected.
     waiting = stack.enter_context(socket.create_connection((host, port)))
     waiting.setblocking(False)
     next_run = handed_over(systemd, [(name, descriptors[0])])
@@ -92,7 +92,7 @@ async def test_connections_wait_from_one_run_to_the_next(
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-async def test_a_listener_tells_whether_connections_may_have_waited(
+async def test_a_listener_shows_whether_connections_may_have_waited(
     systemd: NotifySocket, stack: ExitStack, *, is_kept: bool
 ) -> None:
     kept = bound(stack)
@@ -157,7 +157,7 @@ def test_a_kept_socket_that_does_not_listen_any_more_is_closed(
         ("::", True, r"\[::\]:.* for IPv4 as well \(it lacks `BindIPv6Only=ipv6-only`\)"),
     ],
 )
-def test_a_socket_of_a_unit_that_differs_is_refused(
+def test_a_socket_of_a_unit_that_differs_is_rejected(
     systemd: NotifySocket, stack: ExitStack, *, host: str, both_versions: bool, described: str
 ) -> None:
     other, wanted = bound(stack, host, both_versions=both_versions), bound(stack)
@@ -170,7 +170,7 @@ def test_a_socket_of_a_unit_that_differs_is_refused(
         sockets.take(addresses)
 
 
-def test_what_does_not_listen_on_tcp_is_refused(systemd: NotifySocket, stack: ExitStack) -> None:
+def test_what_does_not_listen_on_tcp_is_rejected(systemd: NotifySocket, stack: ExitStack) -> None:
     datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     datagrams.bind(("127.0.0.1", 0))
     unix, peer = socket.socketpair()

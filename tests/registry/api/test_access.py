@@ -60,7 +60,7 @@ async def test_without_a_good_key_all_paths_and_methods_answer_alike(
     assert challenges == {'Bearer realm="rollcall"'}
 
 
-async def test_a_key_is_told_what_it_allows() -> None:
+async def test_a_key_is_reported_what_it_allows() -> None:
     async with in_process_registry(load=False) as registry:
         ops, reader = [await registry.get("/access", key=key) for key in (OPS, READER)]
         assert ops == {
@@ -118,8 +118,8 @@ async def test_each_operation_is_for_the_keys_that_the_table_names(
 
         answer = await registry.ask(method, named, key=KEY_OF[kind], data=b"x")
 
-        refused = 401 if kind == NOBODY else 403
-        assert (answer.status != refused) == (kind in who), (method, path)
+        rejected = 401 if kind == NOBODY else 403
+        assert (answer.status != rejected) == (kind in who), (method, path)
 
 
 MAY_NOT: dict[str, list[tuple[str, str]]] = {

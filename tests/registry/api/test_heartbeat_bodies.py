@@ -1,4 +1,4 @@
-"""Bodies of POST /nodes/{hostname}: what is read, and what is refused."""
+"""Bodies of POST /nodes/{hostname}: what is read, and what is rejected."""
 
 import json
 from io import BytesIO

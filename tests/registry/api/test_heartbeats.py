@@ -65,7 +65,9 @@ async def test_the_last_update_that_is_sent_is_ignored(registry: InProcessRegist
     assert answer.json()[0]["last_update"] == WALL
 
 
-async def test_a_body_of_another_host_than_the_path_is_refused(registry: InProcessRegistry) -> None:
+async def test_a_body_of_another_host_than_the_path_is_rejected(
+    registry: InProcessRegistry,
+) -> None:
     body = {"labels": [], "kv": {}, "hostname": "web-2"}
 
     answer = await registry.ask("POST", "/nodes/web-1", json=body)
@@ -106,7 +108,7 @@ async def test_a_usual_hostname_is_taken(registry: InProcessRegistry, hostname: 
         "%e2%84%aa", "w%C3%A9b", "a:b", "a,b", "%5B::1%5D", "a%25", "%ff",
     ],
 )  # fmt: skip
-async def test_an_odd_hostname_is_refused(registry: InProcessRegistry, hostname: str) -> None:
+async def test_an_odd_hostname_is_rejected(registry: InProcessRegistry, hostname: str) -> None:
     for method in ("GET", "POST", "DELETE"):
         answer = await registry.ask(method, f"/nodes/{hostname}", json={"labels": [], "kv": {}})
 
@@ -223,7 +225,7 @@ async def test_while_a_change_waits_for_the_disk_reads_show_what_was_before(
     assert await registry.get("/healthz", key=None) == {"message": "ok"}
 
 
-async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_507(
+async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_seen_but_is_507(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", ["a"])
@@ -251,7 +253,7 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
     ],
 )
 @pytest.mark.parametrize("lane", [True, False])
-async def test_a_changed_heartbeat_that_the_store_refuses_counts_as_heard(
+async def test_a_changed_heartbeat_that_the_store_rejects_counts_as_seen(
     *, failure: Exception, status: int, lane: bool
 ) -> None:
     async with in_process_registry(lane=lane) as registry:
@@ -270,7 +272,7 @@ async def test_a_changed_heartbeat_that_the_store_refuses_counts_as_heard(
         assert clone.status == 409
 
 
-async def test_another_host_that_the_store_refuses_does_not_keep_a_stale_one(
+async def test_another_host_that_the_store_rejects_does_not_keep_a_stale_one(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", ["before"], {"agent.id": "one"})
@@ -335,7 +337,7 @@ async def test_until_the_store_is_loaded_everything_is_503() -> None:
         assert (await registry.post("web-1")).status == 200
 
 
-async def test_each_change_is_told_to_the_audit_log_and_heartbeats_are_not(
+async def test_each_change_has_to_the_audit_log_and_heartbeats_are_not(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", ["a"])

@@ -130,10 +130,10 @@ async def test_a_node_that_another_identity_holds_by_now_is_not_deleted(
 ) -> None:
     await fleet.post("web-1", [], {"agent.id": "new"})
 
-    refused = await fleet.ask("DELETE", "/nodes/web-1?agent_id=old")
+    rejected = await fleet.ask("DELETE", "/nodes/web-1?agent_id=old")
 
-    assert refused.status == 409
-    assert "web-1 is now the host with agent.id 'new'" in refused.json()["message"]
+    assert rejected.status == 409
+    assert "web-1 is now the host with agent.id 'new'" in rejected.json()["message"]
     assert "web-1" in await names(fleet, "")
     assert (await fleet.ask("DELETE", "/nodes/web-1?agent_id=new")).status == 200
     assert (await fleet.ask("DELETE", "/nodes/db-1?agent_id=any")).status == 200  # it sent none

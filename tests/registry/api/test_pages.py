@@ -120,7 +120,7 @@ async def total(registry: InProcessRegistry, query: str) -> str | None:
     return answer.headers.get("Rollcall-Total")
 
 
-async def test_a_page_tells_how_many_nodes_all_pages_have_to_those_who_ask(
+async def test_a_page_shows_how_many_nodes_all_pages_have_to_those_who_ask(
     registry: InProcessRegistry,
 ) -> None:
     for number in range(7):

@@ -29,7 +29,7 @@ async def found(registry: InProcessRegistry, text: str, more: str = "") -> list[
 async def test_hosts_are_listed_that_tell_of_apps_that_are_down(
     registry: InProcessRegistry,
 ) -> None:
-    for name, told in {
+    for name, reported in {
         "dead": ("3", "2", "0"),
         "ill": ("3", "3", "1"),
         "well": ("3", "3", "0"),
@@ -40,7 +40,7 @@ async def test_hosts_are_listed_that_tell_of_apps_that_are_down(
         "too-many-stopped": ("3", "3", "0", "4"),
     }.items():
         keys = ("apps.total", "apps.running", "apps.unhealthy", "apps.stopped")
-        kv = dict(zip(keys, told, strict=False))
+        kv = dict(zip(keys, reported, strict=False))
         await registry.post(name, ["a"], kv)
     await registry.post("bare", ['"apps.unhealthy":"1"'], {"apps.total": "1"})
 

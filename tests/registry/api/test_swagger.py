@@ -69,7 +69,7 @@ async def test_what_is_sent_and_read_is_documented_as_it_is(
 async def test_other_forms_of_answers_are_as_their_definitions_say(
     registry: InProcessRegistry,
 ) -> None:
-    told = await document(registry)
+    reported = await document(registry)
     await registry.post("web-1", ["prometheus:web:a-b:c", "prometheus:web:host:x y", "k:v"])
     await registry.post("web-2", ["prometheus:web"], {"rack": "r1"})
 
@@ -77,19 +77,19 @@ async def test_other_forms_of_answers_are_as_their_definitions_say(
     ((nested,),) = await registry.get("/prometheus/web?format=nested")
     explained = await registry.get("/prometheus/web?explain=web-1")
 
-    check_value(told, "TargetGroup", flat)
-    check_value(told, "PrometheusDiscovery", nested)
-    check_value(told, "Explanation", explained)
+    check_value(reported, "TargetGroup", flat)
+    check_value(reported, "PrometheusDiscovery", nested)
+    check_value(reported, "Explanation", explained)
     for path in ("/nodes", "/nodes/web-2"):
-        check_value(told, "AddressedNode", (await registry.get(f"{path}?address=true"))[-1])
-    check_value(told, "NodeExplanation", await registry.get("/nodes/web-1/explain"))
+        check_value(reported, "AddressedNode", (await registry.get(f"{path}?address=true"))[-1])
+    check_value(reported, "NodeExplanation", await registry.get("/nodes/web-1/explain"))
     assert {remark["reason"] for remark in explained["remarks"]} == {"host", "sanitized"}
 
 
 async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessRegistry) -> None:
-    told = await document(registry)
-    remark = told["definitions"]["Explanation"]["properties"]["remarks"]["items"]
-    answer = told["paths"]["/prometheus/{service}"]["get"]["responses"]["200"]
+    reported = await document(registry)
+    remark = reported["definitions"]["Explanation"]["properties"]["remarks"]["items"]
+    answer = reported["paths"]["/prometheus/{service}"]["get"]["responses"]["200"]
 
     assert sorted(remark["properties"]["reason"]["enum"]) == sorted(
         [*LEFT_OUT, *ALTERED, "misspelt"]

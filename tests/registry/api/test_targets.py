@@ -205,12 +205,12 @@ async def test_what_is_left_out_is_counted(registry: InProcessRegistry) -> None:
 async def test_explain_says_what_becomes_of_a_node(registry: InProcessRegistry) -> None:
     await registry.post("h1", ["prometheus:web:host:a b", "prometheus:web:a-b:c", "prometheus:db"])
 
-    told = await registry.get("/prometheus/web?explain=H1.")
+    reported = await registry.get("/prometheus/web?explain=H1.")
 
-    assert told["hostname"] == "h1"
-    assert told["listed"] is False
-    assert [remark["reason"] for remark in told["remarks"]] == ["host", "sanitized"]
-    assert "'a b'" in told["remarks"][0]["text"]
+    assert reported["hostname"] == "h1"
+    assert reported["listed"] is False
+    assert [remark["reason"] for remark in reported["remarks"]] == ["host", "sanitized"]
+    assert "'a b'" in reported["remarks"][0]["text"]
     other = await registry.get("/prometheus/none?explain=h1")
     assert other["listed"] is False
     assert "db" in other["reason"]

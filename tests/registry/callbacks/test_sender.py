@@ -138,7 +138,7 @@ async def test_changes_are_posted_in_order_after_a_resync_within_a_second() -> N
 
 
 @in_virtual_time
-async def test_with_labels_only_nodes_that_have_them_all_are_told() -> None:
+async def test_with_labels_only_nodes_that_have_them_all_are_reported() -> None:
     harness = Harness(labels=(WEB, "x"))
     async with harness.running():
         await asyncio.sleep(1)
@@ -155,7 +155,7 @@ async def test_with_labels_only_nodes_that_have_them_all_are_told() -> None:
 
 
 @in_virtual_time
-async def test_a_post_that_fails_is_repeated_until_it_is_taken_and_told_once() -> None:
+async def test_a_post_that_fails_is_repeated_until_it_is_taken_and_reported_once() -> None:
     harness = Harness()
     async with harness.running():
         await asyncio.sleep(1)

@@ -170,11 +170,11 @@ async def test_a_host_that_is_back_is_not_held_and_not_forgotten_with_those_that
         held = await listed(registry, "?held=true")
         await beat(registry, held[:1])
 
-        refused = await registry.ask("DELETE", f"/nodes/{held[0]}?stale=true")
+        rejected = await registry.ask("DELETE", f"/nodes/{held[0]}?stale=true")
         forgotten = await registry.ask("DELETE", f"/nodes/{held[1]}?stale=true")
 
-        assert (refused.status, forgotten.status) == (409, 200)
-        assert held[0] in refused.json()["message"]
+        assert (rejected.status, forgotten.status) == (409, 200)
+        assert held[0] in rejected.json()["message"]
         assert await listed(registry) == [held[0], *held[2:]]
 
 
@@ -266,7 +266,7 @@ async def test_a_silent_node_goes_stale_stays_listed_and_stays_a_target(
     assert await targets(registry) == before
 
 
-async def test_a_stale_node_that_is_heard_of_is_fresh(registry: InProcessRegistry) -> None:
+async def test_a_stale_node_that_is_seen_is_fresh(registry: InProcessRegistry) -> None:
     await registry.post("web-1")
     registry.clock.pass_seconds(100)
     await registry.post("web-1")
@@ -395,7 +395,7 @@ async def test_a_clone_of_a_fresh_host_is_409_and_both_are_named(
     assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["a"]
     assert (await registry.counts())["clone"] == 1
     metrics = (await registry.ask("GET", "/metrics")).body
-    assert b'rollcall_registry_heartbeats_refused_total{reason="clone"} 1.0' in metrics
+    assert b'rollcall_registry_heartbeats_rejected_total{reason="clone"} 1.0' in metrics
 
 
 async def test_the_newcomer_takes_over_a_stale_host(registry: InProcessRegistry) -> None:

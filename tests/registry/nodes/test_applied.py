@@ -1,4 +1,4 @@
-"""What other registries did, as the store tells of it, and a store that is out of reach."""
+"""What other registries did, as the store reports it, and a store that is out of reach."""
 
 import pytest
 
@@ -57,7 +57,7 @@ async def test_a_change_and_a_deletion_by_another_registry_take_effect() -> None
         assert registry.components.nodes.limits.capacity.used_bytes == 0
 
 
-async def test_a_node_that_is_heard_of_elsewhere_stays_fresh_and_its_time_is_shown() -> None:
+async def test_a_node_that_is_seen_elsewhere_stays_fresh_and_its_time_is_shown() -> None:
     async with in_process_registry() as registry:
         await registry.post("a")
         await registry.post("b")
@@ -160,8 +160,8 @@ async def test_without_its_store_a_registry_goes_on_from_memory_and_says_how_old
         registry.store.failure = StoreUnreachable("the servers are away")
         registry.store.age = 12.3
 
-        refused = await registry.post("b")
-        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        rejected = await registry.post("b")
+        assert (rejected.status, rejected.headers["Retry-After"]) == (503, "5")
         for path in ("/nodes", "/nodes/a", TARGETS):
             answer = await registry.ask("GET", path)
             assert (answer.status, answer.headers["Rollcall-Store-Age"]) == (200, "13")

@@ -1,4 +1,4 @@
-"""The memory that all nodes may take: refused beyond it, and truly what they take."""
+"""The memory that all nodes may take: rejected beyond it, and truly what they take."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ Labels = Callable[[int], list[str]]
 
 
 async def fill(registry: InProcessRegistry) -> list[str]:
-    """Add nodes until one is refused; return those that were accepted."""
+    """Add nodes until one is rejected; return those that were accepted."""
     accepted: list[str] = []
     for number in range(1000):
         hostname = f"web-{number:03}"
@@ -85,7 +85,7 @@ async def test_whoever_fills_the_registry_leaves_each_known_node_room_to_grow() 
         assert await used(registry) <= LIMITS.max_mib * MIB
 
 
-async def test_a_known_host_whose_growth_is_refused_is_not_forgotten() -> None:
+async def test_a_known_host_whose_growth_is_rejected_is_not_forgotten() -> None:
     async with in_process_registry(limits=LIMITS, expire_after=100) as registry:
         accepted = await fill(registry)
         registry.clock.pass_seconds(60)
@@ -149,7 +149,7 @@ async def test_room_that_other_registries_took_meanwhile_is_missing() -> None:
         assert await used(registry) == store.memory_bytes
 
 
-async def test_what_the_store_refuses_takes_nothing() -> None:
+async def test_what_the_store_rejects_takes_nothing() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         await registry.post("web-1", [LARGE])
         before = await used(registry)

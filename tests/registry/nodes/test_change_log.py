@@ -21,7 +21,7 @@ def change(
     return NodeChange(kind, entry, REGISTRY, b"x" * before)
 
 
-def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
+def test_the_last_changes_are_kept_and_older_ones_are_distinguished() -> None:
     history = ChangeLog(max_bytes=(DROPPED_AT_ONCE + 10) * BYTES_PER_CHANGE)
     for number in range(1, 601):
         history.record(change(f"h{number}"))
@@ -196,7 +196,7 @@ def test_a_watch_resumes_only_where_the_same_hosts_are_denied() -> None:
     here.record(change("denied", kind=ChangeKind.DELETED))
     assert here.position_of(there.id_of(Position(1))) is None
     here.follow("d" * 16)
-    # Only who was told that the hosts are gone resumes elsewhere.
+    # Only a watcher that knows that the hosts are gone resumes elsewhere.
     assert there.position_of(here.id_of(Position(1))) is None
     assert here.position_of(there.id_of(Position(0))) is None
     assert here.position_of(while_denied) is None

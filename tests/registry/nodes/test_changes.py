@@ -31,7 +31,7 @@ OPERATOR = Source("ops", "127.0.0.1")
 
 
 class Follower:
-    """A subscriber that notes what it is told, and what the directory and the store know then."""
+    """A subscriber that notes its changes, and what the directory and the store know then."""
 
     def __init__(self, registry: InProcessRegistry) -> None:
         self._registry = registry
@@ -68,7 +68,7 @@ async def test_each_change_is_published_once_right_after_it_took_effect_and_is_d
 
 
 @pytest.mark.slow
-async def test_a_subscriber_is_told_before_the_client_gets_its_answer(
+async def test_a_subscriber_is_reported_before_the_client_gets_its_answer(
     registry: InProcessRegistry,
 ) -> None:
     order: list[str] = []
@@ -81,7 +81,7 @@ async def test_a_subscriber_is_told_before_the_client_gets_its_answer(
 
 
 @pytest.mark.slow
-async def test_heartbeats_that_change_nothing_and_refused_ones_are_not_published(
+async def test_heartbeats_that_change_nothing_and_rejected_ones_are_not_published(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", ["a"], {"agent.id": "first"})
@@ -161,30 +161,30 @@ async def test_a_deleted_node_that_comes_back_is_deleted_and_expires_as_any_othe
 
 def test_subscribers_are_called_in_their_order_and_only_with_the_kinds_they_asked_for() -> None:
     events = NodeChanges(structlog.get_logger())
-    told: list[str] = []
-    events.subscribe(lambda change: told.append(f"first {change.kind}"))
-    events.subscribe(lambda change: told.append(f"second {change.kind}"), [ChangeKind.DELETED])
+    reported: list[str] = []
+    events.subscribe(lambda change: reported.append(f"first {change.kind}"))
+    events.subscribe(lambda change: reported.append(f"second {change.kind}"), [ChangeKind.DELETED])
 
     events.publish(NodeChange(ChangeKind.ADDED, entry("a"), OPERATOR))
     events.publish(NodeChange(ChangeKind.DELETED, entry("a"), OPERATOR))
 
-    assert told == ["first added", "first deleted", "second deleted"]
+    assert reported == ["first added", "first deleted", "second deleted"]
 
 
-def test_a_subscriber_that_fails_is_logged_and_the_others_are_told() -> None:
+def test_a_subscriber_that_fails_is_logged_and_the_others_are_reported() -> None:
     events = NodeChanges(structlog.get_logger())
-    told: list[str] = []
+    reported: list[str] = []
 
     def fail(_change: NodeChange) -> None:
         raise KeyError("unforeseen")
 
     events.subscribe(fail)
-    events.subscribe(lambda change: told.append(change.node.hostname))
+    events.subscribe(lambda change: reported.append(change.node.hostname))
 
     with capture_logs() as lines:
         events.publish(NodeChange(ChangeKind.ADDED, entry("a"), OPERATOR))
 
-    assert told == ["a"]
+    assert reported == ["a"]
     assert [(line["event"], line["change"], line["node"]) for line in lines] == [
         ("defect", "added", "a")
     ]
@@ -244,8 +244,8 @@ async def test_a_few_changes_are_a_line_each_in_their_order() -> None:
         (ChangeKind.DELETED, "h0", Source("ops", "::1")),
     )
 
-    told = [(line["level"], line["event"]) for line in audit.lines]
-    assert told == [("info", "node added")] * 9 + [("info", "node deleted")]
+    reported = [(line["level"], line["event"]) for line in audit.lines]
+    assert reported == [("info", "node added")] * 9 + [("info", "node deleted")]
     assert audit.lines[3] == {
         "level": "info",
         "event": "node added",
@@ -265,12 +265,12 @@ async def test_further_changes_of_a_second_share_a_line_for_each_kind() -> None:
     assert len(audit.lines) == MAX_SINGLE_LINES
     await asyncio.sleep(1.01)
 
-    told = audit.lines[MAX_SINGLE_LINES:]
-    assert [(line["level"], line["event"], line["count"]) for line in told] == [
+    reported = audit.lines[MAX_SINGLE_LINES:]
+    assert [(line["level"], line["event"], line["count"]) for line in reported] == [
         ("info", "nodes added", 7),
         ("info", "nodes changed", 8),
     ]
-    assert told[1]["nodes"] == [f"h{n} by hosts from 192.0.2.{n}" for n in range(8)]
+    assert reported[1]["nodes"] == [f"h{n} by hosts from 192.0.2.{n}" for n in range(8)]
     audit.record(*many(ChangeKind.ADDED, 1))
     assert audit.lines[-1]["event"] == "node added"  # in the next second, a line of its own
 

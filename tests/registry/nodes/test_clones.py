@@ -55,7 +55,7 @@ async def test_an_instance_that_was_replaced_and_posts_again_is_409_and_counted(
     assert (await registry.counts())["clone"] == 2
 
 
-async def test_both_addresses_are_told() -> None:
+async def test_both_addresses_are_reported() -> None:
     async with in_process_registry() as registry:
         nodes = registry.components.nodes
         await report(registry, "first")
@@ -71,7 +71,7 @@ async def test_both_addresses_are_told() -> None:
 
 
 @pytest.mark.slow
-async def test_a_restart_is_never_refused(registry: InProcessRegistry) -> None:
+async def test_a_restart_is_never_rejected(registry: InProcessRegistry) -> None:
     for number in range(30):
         for _ in range(2):
             assert (await report(registry, f"instance-{number}")).status == 200
@@ -80,7 +80,7 @@ async def test_a_restart_is_never_refused(registry: InProcessRegistry) -> None:
 
 
 @pytest.mark.slow
-async def test_of_two_clones_that_restart_in_turn_each_start_is_told(
+async def test_of_two_clones_that_restart_in_turn_each_start_is_reported(
     registry: InProcessRegistry,
 ) -> None:
     for number in range(6):
@@ -237,7 +237,7 @@ async def test_no_key_reports_or_deletes_them(*, lane: bool) -> None:
                 assert "is in `nodes.denied` of this registry" in answer.json()["message"]
             assert (await registry.ask("DELETE", f"/nodes/{name}", key=key)).status == 403
         status = await registry.get("/status")
-        assert (status["refused"], status["denied"]["rejected"]) == ([], 2)
+        assert (status["rejected"], status["denied"]["rejected"]) == ([], 2)
         assert (await registry.post("web-70", LABELS)).status == 200
 
 
@@ -252,7 +252,7 @@ async def test_who_is_taken_off_the_list_reports_again(fleet: InProcessRegistry)
     assert fleet.store.rows.keys() == {"web-7", "web-8"}
 
 
-async def test_a_watch_is_told_that_they_are_gone_and_resumes_without_them(
+async def test_a_watch_is_reported_that_they_are_gone_and_resumes_without_them(
     fleet: InProcessRegistry,
 ) -> None:
     watcher, late = Watcher(fleet.address), Watcher(fleet.address)
@@ -265,9 +265,9 @@ async def test_a_watch_is_told_that_they_are_gone_and_resumes_without_them(
     resuming = asyncio.create_task(late.follow())
     await late.until(lambda seen: "web-8" in seen.nodes)
 
-    told = msgspec.json.encode([event.data for event in late.events if event.kind == "node"])
-    assert b"web-7" not in told
-    assert b"old-" not in told
+    reported = msgspec.json.encode([event.data for event in late.events if event.kind == "node"])
+    assert b"web-7" not in reported
+    assert b"old-" not in reported
     for task in (following, resuming):
         task.cancel()
     await asyncio.gather(following, resuming, return_exceptions=True)

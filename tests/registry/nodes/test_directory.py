@@ -1,4 +1,4 @@
-"""The directory: which nodes are fresh and which are stale, by when they were heard of."""
+"""The directory: which nodes are fresh and which are stale, by when they were seen."""
 
 from dataclasses import dataclass
 from itertools import count
@@ -52,13 +52,13 @@ STEPS = st.tuples(st.sampled_from(["put", "heard", "stale", "remove"]), st.sampl
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[str, str]]) -> None:
+def test_nodes_stay_in_the_order_in_which_they_were_seen(steps: list[tuple[str, str]]) -> None:
     directory, times = Directory(), count()
     fresh: list[str] = []
     stale: list[str] = []
     for step, hostname in steps:
         entry = directory.entries.get(hostname)
-        if step == "stale":  # the one that was not heard of for longest
+        if step == "stale":  # the one that was not seen for longest
             if fresh:
                 directory.move([next(iter(directory.fresh))], STALE)
                 stale.append(fresh.pop(0))

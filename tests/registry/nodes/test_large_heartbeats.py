@@ -62,7 +62,7 @@ async def test_an_unchanged_large_heartbeat_that_waits_for_the_store_is_no_diffe
 
 
 @pytest.mark.slow
-async def test_a_large_heartbeat_that_waits_for_the_store_is_refused_with_it() -> None:
+async def test_a_large_heartbeat_that_waits_for_the_store_is_rejected_with_it() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         assert (await registry.post("web-1", ["first"], LARGE)).status == 200
         registry.store.is_current = False
@@ -77,7 +77,7 @@ async def test_a_large_heartbeat_that_waits_for_the_store_is_refused_with_it() -
 
 
 @pytest.mark.slow
-async def test_a_large_heartbeat_that_is_refused_counts_too() -> None:
+async def test_a_large_heartbeat_that_is_rejected_counts_too() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         statuses = [
             (await registry.post("web-1", ["a\n"], LARGE)).status  # a control character
@@ -198,7 +198,7 @@ async def test_a_large_heartbeat_of_a_node_that_is_deleted_meanwhile(moment: str
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_large_heartbeat_that_the_store_refuses_leaves_nothing_reserved(
+async def test_a_large_heartbeat_that_the_store_rejects_leaves_nothing_reserved(
     moment: str,
 ) -> None:
     store = HeldStore()
@@ -240,8 +240,8 @@ async def test_so_many_large_heartbeats_at_once_take_a_bounded_amount_of_memory(
         store.may_write.set()
         answers = [await each for each in sent]
 
-        refused = [each for each in answers if each.status == 503]
-        assert 0 < len(refused) <= len(answers) - MAX_LARGE_BYTES // MAX_BODY_BYTES
+        rejected = [each for each in answers if each.status == 503]
+        assert 0 < len(rejected) <= len(answers) - MAX_LARGE_BYTES // MAX_BODY_BYTES
         assert {each.status for each in answers} == {200, 503}
-        assert all(each.headers["Retry-After"] == "1" for each in refused)
+        assert all(each.headers["Retry-After"] == "1" for each in rejected)
         assert (await registry.post("large-0", [], {**kv, "again": "1"})).status == 200

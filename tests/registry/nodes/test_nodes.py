@@ -54,7 +54,7 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
 
 
 @pytest.mark.slow
-async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
+async def test_each_heartbeat_is_counted_once_as_taken_or_as_rejected(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1")
@@ -90,9 +90,9 @@ async def test_a_node_that_others_change_all_the_time_makes_no_other_request_fai
     await registry.post("web-1")
     registry.store.failure = TooManyConflicts("others change web-2; send it again")
 
-    refused = await registry.post("web-2")
+    rejected = await registry.post("web-2")
 
-    assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+    assert (rejected.status, rejected.headers["Retry-After"]) == (503, "5")
     assert registry.components.nodes.unavailable_reason is None
     assert (await registry.post("web-1")).status == 200
 
@@ -128,7 +128,7 @@ async def test_an_operator_may_leave_out_a_hosts_identity(registry: InProcessReg
     assert (await registry.post("web-1", ["b"], {})).status == 200
 
 
-async def test_a_deletion_for_another_identity_is_refused_as_what_it_is(
+async def test_a_deletion_for_another_identity_is_rejected_as_what_it_is(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("a", kv={"agent.id": "new"})

@@ -63,7 +63,7 @@ async def test_an_unchanged_heartbeat_that_waited_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("lane", [True, False])
-async def test_a_heartbeat_that_waited_is_refused_if_another_host_took_over_meanwhile(
+async def test_a_heartbeat_that_waited_is_rejected_if_another_host_took_over_meanwhile(
     *, lane: bool
 ) -> None:
     async with in_process_registry(lane=lane) as registry:
@@ -152,7 +152,7 @@ async def test_a_host_that_cannot_be_put_is_alive_all_the_same(label: str) -> No
         assert registry.components.nodes.state_counts() == (1, 0)
 
 
-async def test_what_was_heard_of_is_not_written_of_a_node_that_another_registry_changed() -> None:
+async def test_what_was_seen_is_not_written_of_a_node_that_another_registry_changed() -> None:
     async with in_process_registry() as registry:
         await registry.post("a", ["ours"], FIRST)
         await registry.post("a", ["ours"], FIRST)

@@ -136,7 +136,7 @@ async def test_that_the_end_cannot_be_recorded_is_logged_once_and_so_is_that_it_
     assert "the stamp cannot be written" in logged[0]
 
 
-async def test_while_the_store_is_read_that_is_the_reason_that_is_told() -> None:
+async def test_while_the_store_is_read_that_is_the_reason_that_is_reported() -> None:
     store = MemoryStore([OLD], continues=False)
     async with in_process_registry(store=store, limits=LIMITS, load=False) as registry:
         answer = await read(registry, TARGETS)

@@ -1,4 +1,4 @@
-"""Changes of nodes are pending until the store has them or refuses them, and not for longer."""
+"""Changes of nodes are pending until the store has them or rejects them, and not for longer."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ def node() -> KnownNode:
     return KnownNode(Row(WEB, b'{"labels":[],"kv":{}}', 1_700_000_000, "192.0.2.1"), heard=0.0)
 
 
-@pytest.mark.parametrize("failure", [None, StoreUnavailable("broken")], ids=["stored", "refused"])
+@pytest.mark.parametrize("failure", [None, StoreUnavailable("broken")], ids=["stored", "rejected"])
 @pytest.mark.parametrize(
     "change", [lambda made: made.put(node()), Changes.delete], ids=["put", "delete"]
 )
@@ -78,7 +78,7 @@ HEARD_AT = BEFORE.last_update + 60
 
 
 def heard(hostname: str = "a") -> KnownNode:
-    """Return a node that was heard of since it was written."""
+    """Return a node that was seen since it was written."""
     return KnownNode(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
 
 
@@ -105,7 +105,7 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
     assert not node.is_touched
 
 
-async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None:
+async def test_a_node_that_is_seen_often_meanwhile_is_written_once() -> None:
     store, node = MemoryStore([BEFORE]), heard()
     writes = loaded(store)
     store.failure = StoreUnavailable("the disk is full")
@@ -116,7 +116,7 @@ async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None
     assert writes.touched == 1
 
 
-async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of() -> None:
+async def test_many_nodes_are_written_in_the_order_in_which_they_were_seen() -> None:
     hostnames = [f"h{number:05}" for number in reversed(range(2 * MAX_TOUCHED_AT_ONCE + 1))]
     store = MemoryStore([row(name) for name in hostnames])
     writes = loaded(store)
@@ -151,7 +151,7 @@ async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> 
     assert store.rows["a"] == BEFORE
 
 
-async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_heard_of() -> None:
+async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_seen() -> None:
     store, node = MemoryStore([BEFORE]), heard()
     writes = loaded(store)
     writes.touch(node)
@@ -165,7 +165,7 @@ async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_
     assert store.rows["a"].last_update == HEARD_AT
 
 
-async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
+async def test_what_was_seen_a_node_waits_while_its_change_is_written() -> None:
     store, node = MemoryStore([BEFORE]), heard()
     writes = loaded(store)
     writes.touch(node)

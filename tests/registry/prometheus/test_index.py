@@ -133,10 +133,10 @@ async def test_a_node_of_many_instances_does_not_repeat_itself_without_bound() -
         assert groups[-1]["labels"]["__meta_rollcall_kv_rack"] == "r1"
         metrics = (await service.ask("GET", "/metrics")).body.decode()
         assert 'rollcall_registry_target_labels_altered{reason="size"} 1.0' in metrics
-        told = await service.get("/prometheus/x?explain=big")
-        assert told["listed"]
-        assert [remark["reason"] for remark in told["remarks"]] == ["size"]
-        assert "1000 groups" in told["remarks"][0]["text"]
+        reported = await service.get("/prometheus/x?explain=big")
+        assert reported["listed"]
+        assert [remark["reason"] for remark in reported["remarks"]] == ["size"]
+        assert "1000 groups" in reported["remarks"][0]["text"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Who asks for targets, as /metrics tells it."""
+"""Who asks for targets, as /metrics shows it."""
 
 import asyncio
 

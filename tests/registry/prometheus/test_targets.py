@@ -153,13 +153,13 @@ def test_a_target_that_cannot_be_scraped_is_left_out_and_its_siblings_stay(
     assert groups(f"prometheus:web:{label}", "prometheus:web:host:ok:1") == [(["ok:1"], {})]
 
 
-def test_what_is_sanitized_or_held_back_is_remarked() -> None:
+def test_what_is_sanitized_or_withheld_is_remarked() -> None:
     assert reasons("prometheus:web:a-b:c") == ["sanitized"]
     assert reasons("prometheus:web:job:c") == ["held_back"]
     assert reasons("prometheus:web::c") == ["empty"]
 
 
-def test_a_label_that_is_held_back_for_its_sanitized_name_is_remarked_with_that_name() -> None:
+def test_a_label_that_is_withheld_for_its_sanitized_name_is_remarked_with_that_name() -> None:
     found = finish(
         targets_by_service(
             node("prometheus:web:\u00c4\u00d6:c"),

@@ -46,7 +46,7 @@ def body() -> WholeBody:
     return WholeBody(b"x" * SIZE)
 
 
-async def test_who_finds_no_room_waits_and_is_refused_in_the_end() -> None:
+async def test_who_finds_no_room_waits_and_is_rejected_in_the_end() -> None:
     room = Room()
     async with room.reader("a", body()), room.reader("b", body()):
         with pytest.raises(TooManyReaders):

@@ -31,7 +31,7 @@ pytestmark = [
 MAX_SECONDS = 0.020
 CONNECTIONS = 4
 CHANGES_PER_MINUTE = 60
-# So many of each connection: the limit is reached, and more are refused.
+# So many of each connection: the limit is reached, and more are rejected.
 CHANGES = 25
 LABELS = ",".join(f'"prometheus:s{number}:l{number}:{"v" * 170}"' for number in range(4000))
 BODY_BYTES = 780_000

@@ -42,7 +42,7 @@ ATTEMPTS = 8
 NODES = 50
 CLIENTS = 10
 HEADERS = {"Authorization": f"Bearer {OPS}"}
-REFUSED: dict[str, Sequence[str]] = {
+REJECTED: dict[str, Sequence[str]] = {
     "distinct labels": [f"{n:x}" for n in range(115_000)],
     "a control character": [*[f"l:{n:0240}" for n in range(4095)], "a\x7f"],
 }
@@ -148,9 +148,9 @@ def test_a_new_large_node_and_a_change_of_it(measured: Measured, shape: str) -> 
     assert measured.longest(work) < MAX_SECONDS
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_large_body_that_is_refused(measured: Measured, case: str) -> None:
-    body = body_of(REFUSED[case], {}, 0)
+@pytest.mark.parametrize("case", REJECTED)
+def test_a_large_body_that_is_rejected(measured: Measured, case: str) -> None:
+    body = body_of(REJECTED[case], {}, 0)
 
     async def work(_: int) -> None:
         assert await together(measured.registry, "POST", {"large": [body]}) == [400]

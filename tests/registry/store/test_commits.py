@@ -30,8 +30,8 @@ def defects() -> list[Exception]:
     return found
 
 
-async def test_after_a_defect_the_writer_goes_on_and_the_defect_is_told() -> None:
-    told = defects()
+async def test_after_a_defect_the_writer_goes_on_and_the_defect_is_reported() -> None:
+    reported = defects()
 
     def write(operations: Sequence[str]) -> Sequence[Exception | None]:
         if "poison" in operations:
@@ -46,11 +46,11 @@ async def test_after_a_defect_the_writer_goes_on_and_the_defect_is_told() -> Non
     await asyncio.wait_for(commits.close(), 10)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, type(None)]
-    assert [type(error) for error in told] == [KeyError]
+    assert [type(error) for error in reported] == [KeyError]
 
 
 async def test_a_done_that_raises_delays_no_other_future_of_the_batch() -> None:
-    told = defects()
+    reported = defects()
     commits = GroupCommit[str](
         name="test", write=lambda operations: [None] * len(operations), observe=ignore
     )
@@ -62,11 +62,11 @@ async def test_a_done_that_raises_delays_no_other_future_of_the_batch() -> None:
     await asyncio.wait_for(asyncio.gather(*waiting), 10)
     await commits.close()
 
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 class Failing(sqlite3.Connection):
-    """A connection that can be told to fail as no SQLite of today does."""
+    """A connection that can be made to fail as no SQLite of today does."""
 
     failing = False
 
@@ -92,7 +92,7 @@ class FailingStore(SqliteStore):
 
 
 async def test_a_rollback_that_fails_too_is_an_outage_that_ends(tmp_path: Path) -> None:
-    told = defects()
+    reported = defects()
     store = FailingStore(path=tmp_path / "r.db", monotonic=lambda: 0.0, observe=ignore)
     await store.load()
     row = Row("a", b'{"labels":[],"kv":{}}', 0, "192.0.2.1")
@@ -106,7 +106,7 @@ async def test_a_rollback_that_fails_too_is_an_outage_that_ends(tmp_path: Path) 
     await asyncio.wait_for(store.put(row, ignore), 10)
     await store.close()
 
-    assert told == []
+    assert reported == []
 
 
 async def test_while_the_disk_hangs_nobody_waits_and_what_it_keeps_is_known(

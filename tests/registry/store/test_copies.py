@@ -141,7 +141,7 @@ async def test_a_store_with_other_nodes_is_replaced_by_no_copy(
 
 
 @pytest.mark.real
-async def test_a_copy_into_a_bucket_that_broke_off_is_completed(
+async def test_a_copy_into_a_bucket_that_was_interrupted_is_completed(
     servers: NatsCluster, tmp_path: Path
 ) -> None:
     source = SqliteBackend(tmp_path / "source.db")
@@ -185,7 +185,7 @@ def test_a_file_of_another_program_or_a_later_release_is_not_copied(tmp_path: Pa
         assert path.read_bytes() == content
 
 
-def test_a_file_that_cannot_be_made_is_told_and_no_draft_is_left(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_made_is_reported_and_no_draft_is_left(tmp_path: Path) -> None:
     with pytest.raises(StoreOpenError, match=r"the directory .*none does not exist"):
         SqliteBackend(tmp_path / "none" / "target.db").fill([row("a")])
     with pytest.raises(StoreOpenError, match="cannot be made"):

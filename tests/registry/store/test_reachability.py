@@ -71,5 +71,5 @@ async def test_a_store_that_is_lost_and_regained_is_logged_once_with_reason_and_
 async def test_a_store_at_risk_is_seen_in_the_metrics(registry: InProcessRegistry) -> None:
     for risk, value in (("", 0.0), ("n1 does not sync", 1.0)):
         registry.store.risk = risk
-        told = (await registry.ask("GET", "/metrics")).body.decode()
-        assert f"\nrollcall_registry_store_at_risk {value}\n" in told
+        reported = (await registry.ask("GET", "/metrics")).body.decode()
+        assert f"\nrollcall_registry_store_at_risk {value}\n" in reported

@@ -32,7 +32,7 @@ UNREACHABLE = Unreachable("Connection refused")
 class FakeRegistry(RegistryClient):
     """Takes heartbeats, or fails with what ``failure`` is set to. If ``silent``, it never answers.
 
-    ``connected`` tells whether a connection is kept. ``reports`` and ``forgets`` count attempts.
+    ``connected`` shows whether a connection is kept. ``reports`` and ``forgets`` count attempts.
     ``taken`` holds what was taken, ``forgotten`` the names that were deleted, with the identity and
     the key that were used. It keeps no nodes; names in ``unknown`` are answered with NotFound.
     """

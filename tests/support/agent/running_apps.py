@@ -123,6 +123,6 @@ async def running_apps(
         yield AskedApps(apps.host, apps.runner, apps.queries, apps.hosted)
 
 
-async def told(apps: Apps, name: str = "web") -> list[tuple[Any, ...]]:
+async def reported(apps: Apps, name: str = "web") -> list[tuple[Any, ...]]:
     """Return who did what to an app, and how it ended."""
     return [(each.by, each.action, each.outcome) for each in await apps.events(name)]

@@ -21,7 +21,7 @@ from playwright.sync_api import (
 SERIOUS = frozenset({"serious", "critical"})
 # axe-core is evaluated by the debugger, for which the page's policy does not count.
 _AXE = Axe()
-# Chromium writes a line for each request that fails or is refused, which is no defect of a page.
+# Chromium writes a line for each request that fails or is rejected, which is no defect of a page.
 EXPECTED = "Failed to load resource"
 # Chromium gives up connecting if an address of an interface changes: Docker makes an interface for
 # each container, which gets an IPv6 address a second or two later.

@@ -56,7 +56,7 @@ class FakeAgent:
         return web.json_response(found)
 
 
-def refusal(status: int, message: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+def rejection(status: int, message: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return an answer with an error."""
 
     async def answer(_request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""An app of an agent that is played: each change makes a revision, unless it is refused."""
+"""An app of an agent that is played: each change makes a revision, unless it is rejected."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ PATH = "/v1/apps/shop"
 class FakeApp:
     """The app `shop` of a fake agent, which runs shop:1 as revision 3.
 
-    ``record`` is what the agent tells of it. An update, a rebuild or a rollback makes it shop:2 as
-    revision 4, unless ``next_revision`` is another. With ``refusal``, a message,
+    ``record`` is what the agent reports it. An update, a rebuild or a rollback makes it shop:2 as
+    revision 4, unless ``next_revision`` is another. With ``rejection``, a message,
     the agent answers that to each, and the app stays.
     """
 
@@ -24,8 +24,8 @@ class FakeApp:
             "http_port": http_port,
             "revision": 3,
         }
-        self.refusal: str | None = None
-        self.refused_with = 409
+        self.rejection: str | None = None
+        self.rejected_with = 409
         self.next_revision = 4
         agent.answers["GET", PATH] = self._show
         for action in ("rebuild", "rollback"):
@@ -38,8 +38,8 @@ class FakeApp:
         return web.json_response(self.record)
 
     async def _replace(self, _request: web.Request) -> web.Response:
-        if self.refusal is not None:
-            return web.json_response({"message": self.refusal}, status=self.refused_with)
+        if self.rejection is not None:
+            return web.json_response({"message": self.rejection}, status=self.rejected_with)
         self.record |= {"image": "shop:2", "revision": self.next_revision}
         return web.json_response(self.record)
 

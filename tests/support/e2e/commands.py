@@ -73,7 +73,7 @@ def until_gone(registry: Daemon, hostname: str) -> None:
 
 
 def change_settings(daemon: Daemon, **settings: Any) -> None:
-    """Change settings in a daemon's file; it is to be restarted or told."""
+    """Change settings in a daemon's file; restart or reload it afterwards."""
     present = yaml.safe_load(daemon.config_path.read_text())
     daemon.config_path.write_text(yaml.safe_dump(merged(present, settings)))
 

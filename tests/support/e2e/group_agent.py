@@ -29,7 +29,7 @@ class GroupAgent:
         group = {"urls": list(self.registries), "key_file": "group.key"}
         change_settings(self.agent, registries=[group])
         self.agent.start()
-        self.until_told("site:first", *self.registries.values())
+        self.until_reported("site:first", *self.registries.values())
 
     @property
     def used(self) -> Daemon:
@@ -37,7 +37,9 @@ class GroupAgent:
         (url,) = [url for url, each in registry_statuses(self.agent).items() if each["current"]]
         return self.registries[url]
 
-    def until_told(self, label: str, *registries: Daemon, within: float = SOON_SECONDS) -> Daemon:
+    def until_reported(
+        self, label: str, *registries: Daemon, within: float = SOON_SECONDS
+    ) -> Daemon:
         """Change the host's label; return which of the registries knows it, once one does."""
         (self.folder / "labels.d").mkdir(exist_ok=True)
         (self.folder / "labels.d" / "site").write_text(f"{label}\n")

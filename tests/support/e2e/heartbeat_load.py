@@ -1,4 +1,4 @@
-"""A thousand heartbeats a second, sent on a host, which tells what became of them.
+"""A thousand heartbeats a second, sent on a host, which shows what became of them.
 
 It runs by itself, with nothing but Python: ``heartbeat_load.py HOST PORT KEY FOLDER``. When FOLDER
 has a file ``stop``, it sends what is due until then, and writes ``result.json`` there: for how many

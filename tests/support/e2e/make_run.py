@@ -31,16 +31,16 @@ class Run:
         self.screen = screen
 
     def wait_until_ready(self) -> None:
-        """Wait until it has told what to paste."""
+        """Wait until it has printed what to paste."""
         self.screen.wait_for(READY, within=READY_SECONDS)
 
     def curl_lines(self) -> list[str]:
-        """Return the lines that it tells to paste."""
+        """Return the lines that it shows to paste."""
         text = self.screen.text().rpartition("Paste these")[2]
         return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
 
     def command_lines(self) -> list[str]:
-        """Return the lines for the command that it tells to paste."""
+        """Return the lines for the command that it shows to paste."""
         return re.findall(r"^\s+(\S+/rollcall .*)$", self.screen.text(), re.MULTILINE)
 
     def paste(self, line: str) -> Any:

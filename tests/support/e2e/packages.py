@@ -21,9 +21,9 @@ VERSION = version(TOP)
 NUMBER, IS_BUILD, _ = VERSION.partition(".dev")
 NEXT_VERSION = f"{NUMBER}.dev99991231235959+0123456789ab" if IS_BUILD else "99.1.0"
 NEXT_DEBIAN_VERSION = debian_version(NEXT_VERSION)
-# The next release refuses what this one accepts.
+# The next release rejects what this one accepts.
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
-REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
+REJECTED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
 # Of commits, in a zone in which it was the next day already.
 DATE = "1700000000 +0900"
@@ -149,7 +149,7 @@ def next_release(folder: Path) -> Path:
     for name in ("README.md", "CHANGELOG.md", "requirements-nats.txt", "pyproject.toml"):
         shutil.copy(TOP / name, source)
     (source / "PKG-INFO").write_text(f"Version: {NEXT_VERSION}\n")
-    _replace(source / "config" / "agent.py", ACCEPTED, REFUSED)
+    _replace(source / "config" / "agent.py", ACCEPTED, REJECTED)
     with (source / "config" / "agent.yml").open("a") as file:
         file.write("# a setting of the next release\n")
     return source

@@ -17,10 +17,10 @@ class FastForwardLoop(asyncio.SelectorEventLoop):
         await asyncio.sleep(0.01)
 
 
-def errors_told() -> list[str]:
+def errors_reported() -> list[str]:
     """Return a list to which the event loop adds each error that nobody handles."""
-    told: list[str] = []
+    reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: told.append(context["message"])
+        lambda _, context: reported.append(context["message"])
     )
-    return told
+    return reported

@@ -61,7 +61,7 @@ class SampleUnavailable(Exception):
 
 
 class SampleApi:
-    """Echoes what it understood; tells when an answer of a given size was begun."""
+    """Echoes what it understood; shows when an answer of a given size was begun."""
 
     def __init__(self) -> None:
         self.sized_begun = asyncio.Event()

@@ -66,7 +66,7 @@ class SlowClient:
         self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Leave without a word: the other side's next packet is refused."""
+        """Leave without a word: the other side's next packet is rejected."""
         at_once = struct.pack("ii", 1, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         self._socket.close()

@@ -7,7 +7,7 @@ from random import SystemRandom
 
 # The kernel takes the ports of outgoing connections from 32768 on. It could take that of a server
 # which a test has ended, and is about to start again. Agents give apps ports from 20000 on, and
-# browsers refuse some up to 10080.
+# browsers reject some up to 10080.
 PORTS = range(11_000, 20_000)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 PTRACE_TRACEME, PTRACE_DETACH = 0, 17
-# The entry by which the kernel tells a program where the time can be read without asking it.
+# The entry by which the kernel shows a program where the time can be read without asking it.
 AT_NULL, AT_IGNORE, AT_SYSINFO_EHDR = 0, 1, 33
 SYS_CLOCK_GETTIME, SYS_SECCOMP = 228, 317
 SECCOMP_SET_MODE_FILTER, WITH_LISTENER = 1, 8
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def run(command: list[str], supervisor: socket.socket) -> None:
-    """Become the program, whose questions for the wall clock the supervisor is told of."""
+    """Become the program, whose questions for the wall clock the supervisor is reported."""
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     instructions = [

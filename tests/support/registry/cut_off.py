@@ -22,14 +22,14 @@ class Cable:
     """Passes bytes between a port of its own and a server; it runs in a thread of its own.
 
     With several servers it is a plain TCP load balancer: each connection goes to the next server
-    that accepts it. If none does, `refusal` is the answer to what comes first.
+    that accepts it. If none does, `rejection` is the answer to what comes first.
     """
 
-    def __init__(self, port: int, *to: int, refusal: bytes = b"") -> None:
+    def __init__(self, port: int, *to: int, rejection: bytes = b"") -> None:
         self.port = port
         self._count = len(to)
         self._turns = cycle(to)
-        self._refusal = refusal
+        self._rejection = rejection
         self._loop = asyncio.new_event_loop()
         self._plugged = asyncio.Event()
         self._plugged.set()
@@ -72,7 +72,7 @@ class Cable:
             async with closing(writer):
                 await self._plugged.wait()
                 if (far := await self._connect()) is None:
-                    await self._refuse(reader, writer)
+                    await self._reject(reader, writer)
                     return
                 async with closing(far[1]), asyncio.TaskGroup() as directions:
                     directions.create_task(self._pass(reader, far[1]))
@@ -84,10 +84,10 @@ class Cable:
                 return await asyncio.open_connection("127.0.0.1", port)
         return None
 
-    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._refusal:
+    async def _reject(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._rejection:
             await reader.read(READ_BYTES)
-            writer.write(self._refusal)
+            writer.write(self._rejection)
             await writer.drain()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

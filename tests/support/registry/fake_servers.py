@@ -77,7 +77,7 @@ async def identify(daemon: str, _request: web.Request, response: web.StreamRespo
 
 @asynccontextmanager
 async def tcp_server(talk: ConnectionHandler) -> AsyncIterator[str]:
-    """Accept connections on 127.0.0.1 and do as told with each; yield the URL."""
+    """Accept connections on 127.0.0.1 and handle each by the function; yield the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # asyncio's streams would tell of a cancelled talk, or of a caller who left, as of an error.

@@ -40,7 +40,7 @@ WEB_HOSTS = "web-hosts-key-0123456789"
 NODE_SECRET = "node-secret-0123456789"
 WALL = 1_700_000_000
 HEARTBEAT_COUNTS = re.compile(
-    r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
+    r'^rollcall_registry_heartbeats_(?:rejected_)?total{.*"(.*)"} (.*)$', re.MULTILINE
 )
 
 NO_LIMITS = NodesSettings(
@@ -151,7 +151,7 @@ class InProcessRegistry:
         return await self.ask("POST", f"/nodes/{hostname}", json=body, **options)
 
     async def counts(self) -> dict[str, float]:
-        """Return the heartbeats accepted and refused, by outcome and reason, from /metrics."""
+        """Return the heartbeats accepted and rejected, by outcome and reason, from /metrics."""
         text = (await self.ask("GET", "/metrics")).body.decode()
         return {label: float(value) for label, value in HEARTBEAT_COUNTS.findall(text)}
 

@@ -60,5 +60,5 @@ NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
 
 
 def by_age(directory: Directory) -> list[KnownNode]:
-    """Return all nodes, first those that were heard of longest ago."""
+    """Return all nodes, first those that were seen longest ago."""
     return [*directory.stages[STALE], *directory.stages[FRESH]]

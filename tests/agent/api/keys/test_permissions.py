@@ -92,8 +92,8 @@ async def test_each_operation_is_for_the_keys_that_the_table_names(
             named = path.format("none-such")
             # A stream has no end, and the body of a change has a mistake.
             async with client.request(method, named, headers=headers, data=b"[") as response:
-                refused = 401 if kind == NOBODY else 403
-                assert (response.status != refused) == (kind in who), (method, path)
+                rejected = 401 if kind == NOBODY else 403
+                assert (response.status != rejected) == (kind in who), (method, path)
 
 
 @pytest.mark.slow

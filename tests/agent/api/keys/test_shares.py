@@ -129,9 +129,9 @@ async def test_transfers_of_one_key_leave_places_to_others(tmp_path: Path) -> No
             steps.append(step)
 
         agent.engine.at_step = note
-        refused = await agent.ask(TEAM, "GET", "/tm-a/data?pause=true")
-        assert (refused.status, steps) == (503, [])
-        assert "transfers of data are under way with the key `team`" in await refused.text()
+        rejected = await agent.ask(TEAM, "GET", "/tm-a/data?pause=true")
+        assert (rejected.status, steps) == (503, [])
+        assert "transfers of data are under way with the key `team`" in await rejected.text()
         # Its places are free for data that comes in as well.
         await agent.apps.stop("tm-a", ASKER)
         assert (await agent.ask(TEAM, "PUT", "/tm-a/data", {})).status == 503

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.defaults import AppDefaults
 from agent.apps.metrics.sampler import AppUsage, UsageSamples
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.model import NewApp
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import new_metrics
@@ -107,7 +107,7 @@ async def test_what_is_of_another_app_is_forbidden_whether_it_is_there_or_not(
     assert (await agent.apps.queries.one("blog")).state == "running"
 
 
-async def test_it_gets_no_metrics_and_is_told_its_bounds(agent: Agent) -> None:
+async def test_it_gets_no_metrics_and_is_reported_its_bounds(agent: Agent) -> None:
     status, answer = await agent.ask("GET", "/metrics")
     assert (status, answer["message"]) == (
         403,
@@ -130,32 +130,32 @@ async def test_a_port_that_another_app_has_names_no_other_app(agent: Agent, quer
     port = (await agent.apps.queries.one("blog")).http_port
     own = (await agent.apps.queries.one("shop-2")).http_port
 
-    refused = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port})
-    assert refused[0] == 409
-    assert refused[1]["message"].startswith(f"port {port} is held by another app; ")
+    rejected = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port})
+    assert rejected[0] == 409
+    assert rejected[1]["message"].startswith(f"port {port} is held by another app; ")
     of_own = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": own})
     assert of_own[1]["message"].startswith(f"port {own} is held by app `shop-2`; ")
-    _, told = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port}, key=OPERATOR)
-    assert "app `blog`" in told["message"]
+    _, reported = await agent.ask("PUT", f"/v1/apps/shop{query}", {"http_port": port}, key=OPERATOR)
+    assert "app `blog`" in reported["message"]
 
 
 async def test_no_answer_names_the_container_that_keeps_an_app_down(tmp_path: Path) -> None:
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before start":
-            raise EngineRefused("port 20000 is held by container `secretbox`")
+            raise EngineRejected("port 20000 is held by container `secretbox`")
 
     engine = FakeEngine()
     async with running_agent(tmp_path, engine=engine) as agent:
         await agent.apps.stop("shop", ASKER)
-        engine.at_step = refuse
+        engine.at_step = reject
         failed = await agent.ask("PUT", "/v1/apps/shop/start")
-        told = [
+        reported = [
             failed[1]["message"],
             (await agent.ask("GET", "/v1/apps/shop"))[1]["message"],
         ]
 
-        assert all("held by another container" in each for each in told), told
-        assert not any("secretbox" in each for each in told), told
+        assert all("held by another container" in each for each in reported), reported
+        assert not any("secretbox" in each for each in reported), reported
 
 
 async def test_it_gets_only_ports_from_which_the_agent_picks(agent: Agent) -> None:

@@ -167,9 +167,9 @@ async def test_two_at_once_do_not_get_the_same_port(tmp_path: Path) -> None:
         updated = await asyncio.gather(*updates, return_exceptions=True)
 
     for ended in (created, updated):
-        (refused,) = [each for each in ended if isinstance(each, BaseException)]
-        assert isinstance(refused, PortInUse)
-        assert re.search("port 2100[01] is held by app `(one|two)`", str(refused))
+        (rejected,) = [each for each in ended if isinstance(each, BaseException)]
+        assert isinstance(rejected, PortInUse)
+        assert re.search("port 2100[01] is held by app `(one|two)`", str(rejected))
 
 
 async def test_what_was_promised_before_the_bound_goes_on(tmp_path: Path) -> None:

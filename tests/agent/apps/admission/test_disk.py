@@ -50,7 +50,7 @@ def test_too_little_space_or_too_few_inodes_on_any_disk_are_named(
         check(**{place: disk(**{full: 49})})
 
 
-def test_nothing_is_refused_where_it_cannot_be_measured() -> None:
+def test_nothing_is_rejected_where_it_cannot_be_measured() -> None:
     def statvfs(path: str) -> os.statvfs_result:
         raise FileNotFoundError(path)
 

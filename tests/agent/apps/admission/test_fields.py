@@ -1,4 +1,4 @@
-"""Names, images, labels, environments, checks and passwords: they are taken or refused."""
+"""Names, images, labels, environments, checks and passwords: they are taken or rejected."""
 
 import posixpath
 import unicodedata
@@ -37,7 +37,7 @@ from tests.support.agent.running_apps import ASKER
         (HealthCheck(command=("x" * 9000,)), "health.command"),
     ],
 )
-async def test_a_check_that_cannot_be_is_refused_by_its_field(
+async def test_a_check_that_cannot_be_is_rejected_by_its_field(
     tmp_path: Path, check: HealthCheck, field: str
 ) -> None:
     async with apps_of(tmp_path, FakeEngine()) as apps:
@@ -47,15 +47,15 @@ async def test_a_check_that_cannot_be_is_refused_by_its_field(
 
 
 @pytest.mark.slow
-async def test_a_command_is_refused_where_apps_may_have_none(tmp_path: Path) -> None:
+async def test_a_command_is_rejected_where_apps_may_have_none(tmp_path: Path) -> None:
     async with apps_of(tmp_path, FakeEngine(), allow_command=False) as apps:
         with pytest.raises(InvalidApp, match=r"`health\.command`.*allow_command"):
             await apps.create(NEW, ASKER)
         await apps.create(NewApp(name="web", image=IMAGE, health=HealthCheck(path="/")), ASKER)
 
 
-def refusal(check: Callable[[], object]) -> str:
-    """Return the message of a refusal, empty if there is none."""
+def rejection(check: Callable[[], object]) -> str:
+    """Return the message of a rejection, empty if there is none."""
     try:
         check()
     except AppError as error:
@@ -65,8 +65,8 @@ def refusal(check: Callable[[], object]) -> str:
 
 @pytest.mark.slow
 @given(st.text())
-def test_any_name_is_one_that_the_engine_takes_or_is_refused_in_printable_words(name: str) -> None:
-    words = refusal(lambda: check_new_app(NewApp(name=name, image="app")))
+def test_any_name_is_one_that_the_engine_takes_or_is_rejected_in_printable_words(name: str) -> None:
+    words = rejection(lambda: check_new_app(NewApp(name=name, image="app")))
 
     assert words.isprintable()
     assert words.isascii()
@@ -94,15 +94,15 @@ def test_a_reference_of_an_image_is_taken(image: str) -> None:
 
 @pytest.mark.slow
 @given(st.text(alphabet=" \n\t\0$;|&`'\"\\%#?*", min_size=1, max_size=5), st.integers(0, 3))
-def test_an_image_with_anything_odd_in_it_is_refused(odd: str, at: int) -> None:
+def test_an_image_with_anything_odd_in_it_is_rejected(odd: str, at: int) -> None:
     with pytest.raises(InvalidApp, match="`image`"):
         check_new_app(NewApp(name="web", image="app"[:at] + odd + "app"[at:]))
 
 
 @pytest.mark.slow
 @given(st.text())
-def test_any_label_is_a_key_a_colon_and_a_value_or_is_refused(label: str) -> None:
-    words = refusal(lambda: check_label(label))
+def test_any_label_is_a_key_a_colon_and_a_value_or_is_rejected(label: str) -> None:
+    words = rejection(lambda: check_label(label))
 
     assert words.isprintable()
     if not words:
@@ -112,7 +112,7 @@ def test_any_label_is_a_key_a_colon_and_a_value_or_is_refused(label: str) -> Non
 
 @pytest.mark.slow
 @given(st.dictionaries(st.text(), st.text()))
-def test_any_environment_can_be_given_to_a_container_or_is_refused(env: dict[str, str]) -> None:
+def test_any_environment_can_be_given_to_a_container_or_is_rejected(env: dict[str, str]) -> None:
     with suppress(InvalidApp):
         check_new_app(NewApp(name="web", image="app", env=env))
         assert not any("=" in key or "\0" in key + value for key, value in env.items())
@@ -121,8 +121,8 @@ def test_any_environment_can_be_given_to_a_container_or_is_refused(env: dict[str
 
 @pytest.mark.slow
 @given(st.one_of(st.text(), st.text(alphabet="/.a \n", max_size=8)))
-def test_any_path_of_data_can_be_mounted_or_is_refused_in_printable_words(path: str) -> None:
-    words = refusal(lambda: check_new_app(NewApp(name="web", image="app", data=(path,))))
+def test_any_path_of_data_can_be_mounted_or_is_rejected_in_printable_words(path: str) -> None:
+    words = rejection(lambda: check_new_app(NewApp(name="web", image="app", data=(path,))))
 
     assert words.isprintable()
     assert words.isascii()
@@ -158,7 +158,7 @@ def test_a_path_of_data_is_taken(path: str) -> None:
         (("/srv", "/a", "/srv"), "'/srv' twice"),
     ],
 )
-def test_a_path_of_data_is_refused_with_what_would_be_right(
+def test_a_path_of_data_is_rejected_with_what_would_be_right(
     data: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(InvalidApp, match=words):
@@ -167,8 +167,8 @@ def test_a_path_of_data_is_refused_with_what_would_be_right(
 
 @pytest.mark.slow
 @given(st.text(min_size=1))
-def test_a_refused_password_is_not_in_the_message(word: str) -> None:
-    words = refusal(lambda: check_password(word, min_length=8))
+def test_a_rejected_password_is_not_in_the_message(word: str) -> None:
+    words = rejection(lambda: check_password(word, min_length=8))
 
     assert len(word) < 8 or word not in words
     if not words:

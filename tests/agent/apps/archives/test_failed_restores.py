@@ -1,4 +1,4 @@
-"""A restore that is refused or breaks off changes nothing, over a real engine."""
+"""A restore that is rejected or interrupted changes nothing, over a real engine."""
 
 import asyncio
 import tarfile
@@ -89,7 +89,7 @@ async def test_a_bad_tar_changes_nothing(
     await check_unchanged(agent, docker_client, stopped)
 
 
-async def test_a_client_that_breaks_off_changes_nothing(
+async def test_a_client_that_is_interrupted_changes_nothing(
     agent: InProcessAgent, docker_client: docker.APIClient, stopped: dict[str, Any]
 ) -> None:
     begun = asyncio.Event()
@@ -109,7 +109,7 @@ async def test_a_client_that_breaks_off_changes_nothing(
     await check_unchanged(agent, docker_client, stopped)
 
 
-async def test_a_client_that_sends_nothing_for_too_long_is_told(
+async def test_a_client_that_sends_nothing_for_too_long_is_reported(
     tmp_path: Path, engine_url: str, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
     async with in_process_agent(tmp_path, engine_url, upload_idle_seconds=0.5) as agent:
@@ -127,7 +127,7 @@ async def test_a_client_that_sends_nothing_for_too_long_is_told(
         await check_unchanged(agent, docker_client, stopped)
 
 
-async def test_a_nearly_full_disk_is_told_before_anything_is_sent(
+async def test_a_nearly_full_disk_is_reported_before_anything_is_sent(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
     async with in_process_agent(tmp_path, engine_url, keep=True) as agent:

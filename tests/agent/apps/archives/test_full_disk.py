@@ -29,7 +29,7 @@ def engine_on_a_small_disk(tmp_path: Path) -> Iterator[Dockerd]:
         yield engine
 
 
-async def test_data_that_does_not_fit_is_refused_and_nothing_has_changed(
+async def test_data_that_does_not_fit_is_rejected_and_nothing_has_changed(
     tmp_path: Path, engine_on_a_small_disk: Dockerd
 ) -> None:
     engine = engine_on_a_small_disk

@@ -1,4 +1,4 @@
-"""Which entries of a tar are an app's data, and which are refused."""
+"""Which entries of a tar are an app's data, and which are rejected."""
 
 import tarfile
 
@@ -83,7 +83,7 @@ def test_the_paths_that_the_tar_has_are_known() -> None:
         (hard_link("srv/a", "srv"), "not in /srv"),
     ],
 )
-def test_what_is_not_in_the_apps_paths_is_refused(entry: tarfile.TarInfo, reason: str) -> None:
+def test_what_is_not_in_the_apps_paths_is_rejected(entry: tarfile.TarInfo, reason: str) -> None:
     with pytest.raises(InvalidData, match=reason):
         inward().choose(entry)
 

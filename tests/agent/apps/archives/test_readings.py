@@ -69,8 +69,8 @@ async def test_while_its_data_is_read_an_app_can_be_changed_and_read_but_not_del
 
     async with agent.session.get(url(agent, record), headers=HEADERS) as response:
         await response.content.readexactly(1 << 16)
-        refused = await agent.ask("DELETE", f"/{name}")
-        assert (refused.status, "being read" in refused.json["message"]) == (409, True)
+        rejected = await agent.ask("DELETE", f"/{name}")
+        assert (rejected.status, "being read" in rejected.json["message"]) == (409, True)
         assert (await agent.ask("PUT", f"/{name}/rebuild")).status == 200
         assert (await agent.ask("PUT", f"/{name}/stop")).status == 200
         assert len(await get(agent, record)) > LARGE
@@ -80,7 +80,7 @@ async def test_while_its_data_is_read_an_app_can_be_changed_and_read_but_not_del
     assert (await agent.ask("DELETE", f"/{name}")).status == 200
 
 
-async def test_a_reading_that_the_engine_breaks_off_looks_broken_off(
+async def test_a_reading_that_the_engine_is_interrupted_looks_interrupted(
     agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)

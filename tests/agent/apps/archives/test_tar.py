@@ -1,4 +1,4 @@
-"""A tar is copied entry by entry, however its bytes arrive; what is no whole tar is refused."""
+"""A tar is copied entry by entry, however its bytes arrive; what is no whole tar is rejected."""
 
 import gzip
 import io
@@ -76,14 +76,14 @@ async def test_the_copy_has_the_same_entries_wherever_the_pieces_are_cut(cuts: l
 
 @pytest.mark.slow
 @given(cut=st.integers(min_value=0, max_value=len(EVERYTHING) - 1025))
-async def test_a_tar_that_ends_before_its_end_is_refused(cut: int) -> None:
+async def test_a_tar_that_ends_before_its_end_is_rejected(cut: int) -> None:
     with pytest.raises(MalformedTar, match="ends"):
         await copy(EVERYTHING[:cut])
 
 
 @pytest.mark.slow
 @given(garbage=st.binary(min_size=512))
-async def test_garbage_is_copied_or_refused_and_nothing_else(garbage: bytes) -> None:
+async def test_garbage_is_copied_or_rejected_and_nothing_else(garbage: bytes) -> None:
     try:
         unpacked(await copy(garbage))
     except MalformedTar:
@@ -163,7 +163,7 @@ async def test_a_large_file_is_copied_in_small_pieces() -> None:
         (packed({}, member("v", type=b"V")), "type"),
     ],
 )
-async def test_what_is_no_plain_tar_is_refused(tar: bytes, reason: str) -> None:
+async def test_what_is_no_plain_tar_is_rejected(tar: bytes, reason: str) -> None:
     with pytest.raises(MalformedTar, match=reason):
         await copy(tar)
 
@@ -189,12 +189,12 @@ def with_records(content: bytes) -> bytes:
         b"10 path=\0\n",
     ],
 )
-async def test_malformed_records_are_refused(content: bytes) -> None:
+async def test_malformed_records_are_rejected(content: bytes) -> None:
     with pytest.raises(MalformedTar):
         await copy(with_records(content))
 
 
-async def test_records_without_an_entry_are_refused() -> None:
+async def test_records_without_an_entry_are_rejected() -> None:
     head = with_records(b"10 path=x\n")[:1024]
 
     with pytest.raises(MalformedTar, match="without the entry"):

@@ -34,7 +34,7 @@ busybox chmod 1750 .
 
 
 def shape(tar: bytes) -> dict[str, Any]:
-    """Return all that a tar tells of each file, by name."""
+    """Return all that a tar reports each file, by name."""
     return {
         name: (entry.type, entry.mode, entry.uid, entry.gid, entry.mtime, entry.linkname, content)
         for name, (entry, content) in unpacked(tar).items()
@@ -150,7 +150,7 @@ async def test_two_restores_at_once_take_turns(
     assert volumes_of(docker_client, stopped["name"]) == set(volumes.values())
 
 
-async def test_a_volume_that_is_gone_is_told_and_not_made(
+async def test_a_volume_that_is_gone_is_reported_and_not_made(
     agent: InProcessAgent, docker_client: docker.APIClient, stopped: dict[str, Any]
 ) -> None:
     docker_client.remove_container(stopped["container_id"])

@@ -127,7 +127,7 @@ async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_
 
 
 @pytest.mark.slow
-async def test_an_image_with_too_many_volumes_is_refused_and_nothing_is_left(
+async def test_an_image_with_too_many_volumes_is_rejected_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -142,7 +142,7 @@ async def test_an_image_with_too_many_volumes_is_refused_and_nothing_is_left(
 
 
 @pytest.mark.slow
-async def test_an_image_with_a_relative_volume_is_refused_and_nothing_is_left(
+async def test_an_image_with_a_relative_volume_is_rejected_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()

@@ -171,7 +171,7 @@ async def test_published_ports_and_the_outside_are_reached_by_ipv6(
 
 
 @pytest.mark.engines
-async def test_an_app_whose_network_was_removed_is_told_to_be_rebuilt_and_works_then(
+async def test_an_app_whose_network_was_removed_has_to_be_rebuilt_and_works_then(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
     dockerd.start()
@@ -182,13 +182,13 @@ async def test_an_app_whose_network_was_removed_is_told_to_be_rebuilt_and_works_
         await agent.ask("PUT", f"/{name}/stop")
         client.remove_network("rollcall")
 
-        refused = await agent.ask("PUT", f"/{name}/start")
+        rejected = await agent.ask("PUT", f"/{name}/start")
         rebuilt = await agent.ask("PUT", f"/{name}/rebuild")
         started = await agent.ask("PUT", f"/{name}/start")
 
-        assert refused.status == 409
-        assert "was removed" in refused.json["message"]
-        assert "rebuild the app" in refused.json["message"]
+        assert rejected.status == 409
+        assert "was removed" in rejected.json["message"]
+        assert "rebuild the app" in rejected.json["message"]
         assert (rebuilt.status, started.status) == (200, 200), (rebuilt.json, started.json)
         assert started.json["state"] == "running"
         assert "Hello" in page_on_host(dockerd, f"127.0.0.1:{started.json['http_port']}")

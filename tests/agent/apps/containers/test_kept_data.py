@@ -8,7 +8,7 @@ import pytest
 from agent.apps.admission.admission import MOST_KEPT_VOLUMES
 from agent.apps.containers.volumes import volume_labels
 from agent.apps.errors import NameTaken, StartFailed, TooMuchKeptData
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.model import AppChanges, NewApp
 from runtime.turns import share
 from tests.support.agent.apps.volumes import FIRST, apps_of, create, digested, mounted, update
@@ -108,18 +108,18 @@ async def test_a_delete_in_place_of_a_creation_that_cannot_be_undone_leaves_kept
 ) -> None:
     engine = FakeEngine()
 
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before remove":
-            raise EngineRefused("device or resource busy")
+            raise EngineRejected("device or resource busy")
 
     async with apps_of(tmp_path, engine) as apps:
         kept = await create(apps, data=("/a",))
         await apps.delete("web", ASKER, keep_data=True)
-        engine.at_step = refuse
+        engine.at_step = reject
         wrong = NewApp(name="web", image=BROKEN_IMAGE, data=("/a", "/b"))
-        with pytest.raises(EngineRefused):
+        with pytest.raises(EngineRejected):
             await apps.create(wrong, ASKER)
-        with pytest.raises(EngineRefused):
+        with pytest.raises(EngineRejected):
             await apps.delete("web", ASKER)
         engine.at_step = do_nothing
 

@@ -114,14 +114,14 @@ async def test_an_app_whose_network_was_removed_is_to_be_rebuilt(
     client.remove_network(network)
 
     for dry_run in ("true", "false"):
-        refused = await agent.ask("PUT", f"/{running['name']}/restart?dry_run={dry_run}")
-        assert (refused.status, "rebuild the app" in refused.json["message"]) == (409, True)
+        rejected = await agent.ask("PUT", f"/{running['name']}/restart?dry_run={dry_run}")
+        assert (rejected.status, "rebuild the app" in rejected.json["message"]) == (409, True)
     assert (await agent.get(running["name"]))["started_at"] == running["started_at"]
 
     for record in records:
-        refused = await agent.ask("PUT", f"/{record['name']}/start")
-        assert refused.status == 409
-        assert "rebuild the app" in refused.json["message"]
+        rejected = await agent.ask("PUT", f"/{record['name']}/start")
+        assert rejected.status == 409
+        assert "rebuild the app" in rejected.json["message"]
         assert (await agent.ask("PUT", f"/{record['name']}/rebuild")).status == 200
         started = await agent.ask("PUT", f"/{record['name']}/start")
         assert (started.status, started.json["state"]) == (200, "running")

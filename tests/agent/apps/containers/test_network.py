@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.errors import NetworkUnfit
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import EngineInfo, Network
 from agent.model import NewApp
 from tests.support.agent.apps.hosts import context_of
@@ -42,7 +42,7 @@ class Engine(FakeEngine):
 
 
 async def faults(engine: FakeEngine, kernel: Path, **settings: Any) -> list[str]:
-    """Return what a check tells, at the second of two checks too."""
+    """Return what a check shows, at the second of two checks too."""
     log = LogCapture()
     network = network_of(engine, log, kernel, **settings)
     await network.check()
@@ -68,8 +68,8 @@ async def test_its_subnets_are_those_of_the_settings(tmp_path: Path) -> None:
 
     assert engine.networks["rollcall"].subnets == subnets
     assert await faults(engine, tmp_path, subnets=subnets) == []
-    (told,) = await faults(engine, tmp_path, subnets=("10.214.0.0/16",))
-    assert "`apps.subnet` is not used: 10.214.0.0/16; stop the apps, remove the network" in told
+    (reported,) = await faults(engine, tmp_path, subnets=("10.214.0.0/16",))
+    assert "`apps.subnet` is not used: 10.214.0.0/16; stop the apps, remove the network" in reported
 
 
 @pytest.mark.parametrize(
@@ -80,27 +80,27 @@ async def test_apps_have_ipv6_only_where_the_engine_can_isolate_it(
     tmp_path: Path, version: str, *, experimental: bool, ipv6: bool
 ) -> None:
     engine = Engine(version=version, experimental=experimental, ipv6=True)
-    told = await faults(engine, tmp_path, subnets=("2001:db8::/64",))
+    reported = await faults(engine, tmp_path, subnets=("2001:db8::/64",))
 
     assert engine.networks["rollcall"].ipv6 is ipv6
-    assert [each[:17] for each in told] == ([] if ipv6 else ["apps have no IPv6"])
+    assert [each[:17] for each in reported] == ([] if ipv6 else ["apps have no IPv6"])
 
 
-async def test_what_the_engine_or_the_kernel_does_not_do_is_told_once(tmp_path: Path) -> None:
+async def test_what_the_engine_or_the_kernel_does_not_do_is_reported_once(tmp_path: Path) -> None:
     for name, value in (
         ("ipv4/conf/rollcall0/route_localnet", "1\n"),
         ("bridge/bridge-nf-call-iptables", "0\n"),
     ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(value)
-    told = await faults(Engine(masquerade=False), tmp_path)
+    reported = await faults(Engine(masquerade=False), tmp_path)
 
-    assert len(told) == 3
+    assert len(reported) == 3
     for word in ("`iptables`", "`userland-proxy`", "bridge-nf-call-iptables=1"):
-        assert any(word in each for each in told)
+        assert any(word in each for each in reported)
 
 
-async def test_a_network_in_which_apps_reach_one_another_is_told_of_and_not_used(
+async def test_a_network_in_which_apps_reach_one_another_is_reported_and_not_used(
     tmp_path: Path,
 ) -> None:
     engine = Engine()
@@ -111,36 +111,36 @@ async def test_a_network_in_which_apps_reach_one_another_is_told_of_and_not_used
     assert len(await faults(engine, tmp_path)) == 1
 
 
-async def test_a_network_that_another_has_made_otherwise_is_told_of(tmp_path: Path) -> None:
+async def test_a_network_that_another_has_made_otherwise_is_reported(tmp_path: Path) -> None:
     engine = Engine()
     engine.networks["rollcall"] = Network(
         name="rollcall", interface="br-1", reachable=False, masquerade=False, mtu=1500
     )
 
-    told = await faults(engine, tmp_path)
+    reported = await faults(engine, tmp_path)
 
-    assert len(told) == 2
+    assert len(reported) == 2
     for words in ("is `br-1`, not `rollcall0`", "does not masquerade"):
-        assert any(words in each for each in told)
+        assert any(words in each for each in reported)
 
 
-class RefusingEngine(Engine):
+class RejectingEngine(Engine):
     """An engine that makes no network."""
 
     async def create_network(self, wanted: Network) -> None:
-        raise EngineRefused(f"Pool overlaps with other one: {wanted.name}")
+        raise EngineRejected(f"Pool overlaps with other one: {wanted.name}")
 
 
 @pytest.mark.slow
-async def test_a_network_that_the_engine_does_not_make_is_told_of_with_a_way_out(
+async def test_a_network_that_the_engine_does_not_make_is_reported_with_a_way_out(
     tmp_path: Path,
 ) -> None:
-    engine = RefusingEngine()
+    engine = RejectingEngine()
 
     with pytest.raises(NetworkUnfit, match=r"Pool overlaps.* set `apps.subnet`"):
         await network_of(engine, LogCapture(), tmp_path).prepare()
-    (told,) = await faults(engine, tmp_path)
-    assert "Pool overlaps" in told
+    (reported,) = await faults(engine, tmp_path)
+    assert "Pool overlaps" in reported
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ async def test_one_that_another_agent_makes_at_the_same_time_is_shared(tmp_path:
             asyncio.get_running_loop().call_later(
                 0.15, self.networks.__setitem__, "rollcall", wanted
             )
-            raise EngineRefused("networks have same bridge name")
+            raise EngineRejected("networks have same bridge name")
 
     assert await network_of(Quicker(), LogCapture(), tmp_path).prepare() == "rollcall"
 

@@ -8,7 +8,7 @@ import pytest
 from agent.apps.admission.disk import flush_disks
 from agent.apps.containers.own_calls import GRACE_SECONDS, UNANSWERED_SECONDS
 from agent.apps.host import make_host
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from tests.support.agent.apps.hosts import context_of
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer, FakeEngineState
@@ -77,7 +77,7 @@ async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it(
     [
         (EngineUnavailable("away"), UNANSWERED_SECONDS),
         (asyncio.CancelledError(), UNANSWERED_SECONDS),
-        (EngineRefused("no"), GRACE_SECONDS),
+        (EngineRejected("no"), GRACE_SECONDS),
     ],
 )
 async def test_what_a_call_without_an_answer_may_still_cause_is_caused(

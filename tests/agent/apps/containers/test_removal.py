@@ -134,9 +134,9 @@ async def test_a_deletion_goes_on_until_the_engine_can_remove_the_container(
     name = record["name"]
 
     with unremovable(docker_client, record["container_id"]):
-        refused = await agent.ask("DELETE", f"/{name}")
-        assert refused.status == 503
-        assert "unable to remove" in refused.json["message"]
+        rejected = await agent.ask("DELETE", f"/{name}")
+        assert rejected.status == 503
+        assert "unable to remove" in rejected.json["message"]
         assert (await agent.get(name))["state"] == "deleting"
 
     async def gone() -> bool:

@@ -1,4 +1,4 @@
-"""Engines and networks that do not isolate apps as they should: they are told of, or not used."""
+"""Engines and networks that do not isolate apps as they should: they are reported, or not used."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ async def warned(agent: InProcessAgent, words: str) -> None:
     await async_until(is_logged)
 
 
-async def test_an_engine_that_cannot_isolate_is_told_of_at_the_start(
+async def test_an_engine_that_cannot_isolate_is_reported_at_the_start(
     tmp_path: Path, dockerd: Dockerd
 ) -> None:
     dockerd.start(options=["--iptables=false"])
@@ -46,7 +46,7 @@ async def test_an_engine_that_cannot_isolate_is_told_of_at_the_start(
 
 
 @pytest.mark.engines
-async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is_told(
+async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is_reported(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
     dockerd.start(options=IPV6[:2])
@@ -57,11 +57,11 @@ async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is
             await warned(agent, "apps have no IPv6")
 
         await async_until(lambda: has_ipv6(client, filters=filters))
-        told = [each.get("reason", "") for each in agent.log.entries]
-        assert any("apps have no IPv6" in reason for reason in told) != filters
+        reported = [each.get("reason", "") for each in agent.log.entries]
+        assert any("apps have no IPv6" in reason for reason in reported) != filters
 
 
-async def test_an_engine_without_its_userland_proxy_is_told_of(
+async def test_an_engine_without_its_userland_proxy_is_reported(
     tmp_path: Path, dockerd: Dockerd
 ) -> None:
     dockerd.start(options=["--userland-proxy=false"])
@@ -90,9 +90,9 @@ async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
     client = client_of(dockerd)
     client.create_network("rollcall")
     async with isolated(tmp_path, dockerd) as agent:
-        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
-        assert refused.status == 409
-        assert "remove it" in refused.json["message"]
+        rejected = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
+        assert rejected.status == 409
+        assert "remove it" in rejected.json["message"]
         assert client.volumes()["Volumes"] in (None, [])
         client.remove_network("rollcall")
         assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201
@@ -101,7 +101,7 @@ async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
 @pytest.mark.parametrize(
     "taken", some_of(["subnet", "interface"], "subnet", reason="another engine for the interface")
 )
-async def test_a_network_that_the_engine_does_not_make_is_told_of_and_no_app_is_made(
+async def test_a_network_that_the_engine_does_not_make_is_reported_and_no_app_is_made(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf, taken: str
 ) -> None:
     dockerd.start()
@@ -112,8 +112,8 @@ async def test_a_network_that_the_engine_does_not_make_is_told_of_and_no_app_is_
     client.create_network("other", options=options, ipam=IPAMConfig(pool_configs=[pool]))
     async with isolated(tmp_path, dockerd, subnets=(SUBNET,)) as agent:
         await warned(agent, "the engine does not make the network `rollcall`")
-        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
-        assert refused.status == 409
-        assert "set `apps.subnet`" in refused.json["message"]
+        rejected = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
+        assert rejected.status == 409
+        assert "set `apps.subnet`" in rejected.json["message"]
         client.remove_network("other")
         assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201

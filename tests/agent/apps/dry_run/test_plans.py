@@ -79,15 +79,15 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
     else:
         known = ("image_id",) if was.image_id is not None else ()
         names = (*FIELD_KINDS, *known, "labels")
-        told = [each for each in names if getattr(was, each) != getattr(happened, each)]
-        assert list(planned.changed or ()) == told
+        reported = [each for each in names if getattr(was, each) != getattr(happened, each)]
+        assert list(planned.changed or ()) == reported
     assert shown(planned.app) == shown(happened)
     assert planned.replaces_container is (name in REPLACING)
     assert planned.seconds_without_service == SECONDS.get(name, 0)
 
 
 @pytest.mark.parametrize("name", ["delete", "restore"])
-async def test_a_change_that_waits_for_the_end_of_a_reading_is_refused_in_a_dry_run_too(
+async def test_a_change_that_waits_for_the_end_of_a_reading_is_rejected_in_a_dry_run_too(
     tmp_path: Path, name: str
 ) -> None:
     engine, change = FakeEngine(), CHANGES[name]
@@ -146,7 +146,7 @@ async def is_busy(apps: AskedApps) -> bool:
     return (await apps.queries.one("web")).progress is not None
 
 
-async def test_a_port_that_somebody_took_meanwhile_is_told(tmp_path: Path) -> None:
+async def test_a_port_that_somebody_took_meanwhile_is_reported(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await prepare(apps, engine)
@@ -159,7 +159,9 @@ async def test_a_port_that_somebody_took_meanwhile_is_told(tmp_path: Path) -> No
                 await apps.plan(CHANGES["start"](), ASKER)
 
 
-async def test_an_app_that_moves_to_the_network_of_isolated_apps_is_told_so(tmp_path: Path) -> None:
+async def test_an_app_that_moves_to_the_network_of_isolated_apps_is_reported_so(
+    tmp_path: Path,
+) -> None:
     engine, isolated = FakeEngine(), replace(AT_ONCE, isolated=True)
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -171,7 +173,7 @@ async def test_an_app_that_moves_to_the_network_of_isolated_apps_is_told_so(tmp_
     assert unmoved.message is None
 
 
-async def test_an_app_that_stays_in_the_default_network_is_told_nothing_whatever_its_name(
+async def test_an_app_that_stays_in_the_default_network_is_reported_nothing_whatever_its_name(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -216,7 +218,7 @@ async def test_only_the_restore_itself_waits_for_the_disks(tmp_path: Path) -> No
         assert flushed == ["disks"]
 
 
-async def test_a_disk_that_is_too_full_is_told_as_by_the_change(tmp_path: Path) -> None:
+async def test_a_disk_that_is_too_full_is_reported_as_by_the_change(tmp_path: Path) -> None:
     full = replace(AT_ONCE, min_free_percent=100)
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=full) as apps:
         planned = await outcome(apps.plan(CHANGES["create"](), ASKER))
@@ -288,7 +290,7 @@ async def test_a_rollback_to_an_image_that_is_gone_asks_its_server_by_the_digest
 
 
 class EndlessPullEngine(FakeEngine):
-    """An engine that is told to pull, and never gets done with it."""
+    """An engine whose pulls never end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Images from a private server: its login, its failures, and what pulling tells."""
+"""Images from a private server: its login, its failures, and what pulling shows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -83,11 +83,11 @@ async def test_a_dry_run_asks_the_server_for_the_image_and_pulls_nothing(
     planned = await asked(ours, dry_run="true")
     assert (planned.status, planned.json["app"]["image_id"]) == (200, None)
     assert planned.json["message"] == f"the image `{ours}` is pulled"
-    for refused in (theirs, f"{ours}:no-such-tag"):
-        answers = [await asked(refused, dry_run=dry_run) for dry_run in ("true", "false")]
+    for rejected in (theirs, f"{ours}:no-such-tag"):
+        answers = [await asked(rejected, dry_run=dry_run) for dry_run in ("true", "false")]
         assert [each.status for each in answers] == [404, 404]
         assert all(
-            f"the image `{refused}` cannot be had" in each.json["message"] for each in answers
+            f"the image `{rejected}` cannot be had" in each.json["message"] for each in answers
         )
     assert tags(docker_client) == before
 
@@ -107,13 +107,13 @@ async def test_an_image_is_pulled_with_the_login_of_the_longest_match(
     theirs = image_server.push(docker_client, busybox_image, "other/app")
     try:
         record = await agent.create(ours)
-        refused = await agent.ask("POST", "", {"name": agent.name(), "image": theirs})
+        rejected = await agent.ask("POST", "", {"name": agent.name(), "image": theirs})
 
         assert record["state"] == "running"
-        assert refused.status == 404
-        message = refused.json["message"].lower()
+        assert rejected.status == 404
+        message = rejected.json["message"].lower()
         assert "unauthorized" in message or "denied" in message
-        said = str(agent.log.entries) + str(refused.json) + str(record)
+        said = str(agent.log.entries) + str(rejected.json) + str(record)
         assert PASSWORD not in said
         inspected = str(docker_client.inspect_container(record["container_id"]))
         assert PASSWORD not in inspected
@@ -170,10 +170,10 @@ async def test_an_image_that_is_too_large_to_be_read_is_gone_after_its_pull(
     finally:
         docker_client.remove_image("rollcall-test-large", force=True)
 
-    refused = await agent.ask("POST", "", {"name": agent.name(), "image": image})
+    rejected = await agent.ask("POST", "", {"name": agent.name(), "image": image})
 
-    assert refused.status == 409
-    assert f"the configuration of the image `{image}`" in refused.json["message"]
+    assert rejected.status == 409
+    assert f"the configuration of the image `{image}`" in rejected.json["message"]
     assert f"{image}:latest" not in tags(docker_client)
 
 
@@ -197,7 +197,7 @@ async def test_a_rebuild_whose_server_is_down_is_502_and_the_app_stays_as_it_was
             updated = await agent.ask("PUT", f"/{record['name']}", {"env": {"A": "1"}})
 
             assert rebuilt.status == 502
-            assert "refused" in rebuilt.json["message"]
+            assert "rejected" in rebuilt.json["message"]
             assert "`pull: never`" in rebuilt.json["message"]
             # An update needs no newer image, so the one that is here does.
             assert updated.status == 200

@@ -39,7 +39,7 @@ async def three_revisions(folder: Path, engine: PullingEngine) -> None:
     assert engine.here() == {"p1", "p2", "p3"}
 
 
-async def test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_refused(
+async def test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_rejected(
     tmp_path: Path, engine: PullingEngine
 ) -> None:
     await three_revisions(tmp_path, engine)
@@ -56,8 +56,11 @@ async def test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change
         await apps.rollback("web", 1, ASKER)
 
     assert [each.image_id for each in history] == ["p3", "p2", "p1"]
-    told = [each for each in log.entries if each["event"] == "image removed"]
-    assert [(each["image"], each["reason"]) for each in told] == [("p1", "disk"), ("p2", "disk")]
+    reported = [each for each in log.entries if each["event"] == "image removed"]
+    assert [(each["image"], each["reason"]) for each in reported] == [
+        ("p1", "disk"),
+        ("p2", "disk"),
+    ]
     assert engine.pulls[-1] == "s/app@sha256:p1"
 
 

@@ -1,4 +1,4 @@
-"""Images whose pull broke off, or ended as the agent was killed."""
+"""Images whose pull was interrupted, or ended as the agent was killed."""
 
 import asyncio
 import sqlite3
@@ -90,7 +90,7 @@ async def test_an_image_whose_pull_ended_as_the_agent_was_killed_goes_if_nobody_
         await until_here(engine)
 
 
-async def test_an_image_whose_pull_broke_off_stays_for_an_app_that_is_created_with_it(
+async def test_an_image_whose_pull_was_interrupted_stays_for_an_app_that_is_created_with_it(
     tmp_path: Path, engine: PullingEngine
 ) -> None:
     broken_off = BrokenOffPull(tmp_path, engine)
@@ -104,7 +104,7 @@ async def test_an_image_whose_pull_broke_off_stays_for_an_app_that_is_created_wi
         await until_here(engine)
 
 
-async def test_an_image_that_is_too_large_goes_though_its_pull_broke_off(
+async def test_an_image_that_is_too_large_goes_though_its_pull_was_interrupted(
     tmp_path: Path, engine: PullingEngine
 ) -> None:
     broken_off = BrokenOffPull(tmp_path, engine)

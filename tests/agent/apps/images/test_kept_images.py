@@ -98,8 +98,8 @@ async def test_while_the_images_cannot_be_listed_others_are_pulled_and_those_kno
         # Nobody knows whether the second was here before.
         await until_here(engine, "p2")
 
-    told = [each for each in log.entries if each["log_level"] == "warning"]
-    assert [(each["event"], each["image"]) for each in told] == [
+    reported = [each for each in log.entries if each["log_level"] == "warning"]
+    assert [(each["event"], each["image"]) for each in reported] == [
         ("image is pulled, and not removed later", TWO)
     ]
 
@@ -134,8 +134,8 @@ async def test_an_image_with_the_tag_of_somebody_else_stays(
         await settled(apps, engine)
 
     assert engine.here() == {"p1"}
-    told = [each["reason"] for each in log.entries if each["event"] == "image not removed yet"]
-    assert told == ["it has a tag that the agent did not give it"]
+    reported = [each["reason"] for each in log.entries if each["event"] == "image not removed yet"]
+    assert reported == ["it has a tag that the agent did not give it"]
 
 
 async def test_a_tag_that_somebody_else_gives_an_image_while_it_is_pulled_keeps_it(
@@ -208,7 +208,7 @@ async def test_an_image_that_a_container_of_anybody_uses_stays(
         await apps.delete("web", ASKER)
         await settled(apps, engine)
         assert engine.here() == {"p1"}
-        # It was not even asked for: not every engine refuses it for a container that is stopped.
+        # It was not even asked for: not every engine rejects it for a container that is stopped.
         assert "image not removed yet" not in [each["event"] for each in log.entries]
         del engine.state.containers["theirs"]
         await settled(apps, engine)
@@ -230,8 +230,8 @@ async def test_a_removal_that_fails_is_logged_once_and_tried_again(
         await settled(apps, engine)
         await until_here(engine)
 
-    told = [each for each in log.entries if each["event"] == "image not removed yet"]
-    assert [each["log_level"] for each in told] == ["warning"]
+    reported = [each for each in log.entries if each["event"] == "image not removed yet"]
+    assert [each["log_level"] for each in reported] == ["warning"]
     assert "p1" in [each["image"] for each in log.entries if each["event"] == "image removed"]
 
 

@@ -133,8 +133,10 @@ async def test_a_rebuild_uses_an_image_that_is_here_only_if_no_server_may_know_i
         if used:
             rebuilt = await apps.rebuild("web", ASKER)
             assert rebuilt.container_id != before.container_id
-            told = [each for each in log.entries if each["event"].startswith("image not pulled")]
-            assert [each["reason"] for each in told] == [str(error)]
+            reported = [
+                each for each in log.entries if each["event"].startswith("image not pulled")
+            ]
+            assert [each["reason"] for each in reported] == [str(error)]
         else:
             with pytest.raises(type(error), match="`pull: never` uses the one on this host"):
                 await apps.rebuild("web", ASKER)

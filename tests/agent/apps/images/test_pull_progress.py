@@ -1,4 +1,4 @@
-"""How far a pull is, told in the record of each app that waits for it."""
+"""The progress of a pull, in the record of each app that waits for it."""
 
 import asyncio
 import time
@@ -47,15 +47,15 @@ async def until_pulling(apps: AskedApps, name: str) -> None:
     await async_until(pulling)
 
 
-async def until_all_are_told(apps: AskedApps, names: list[str], wanted: int) -> None:
-    """Wait until each of them is there, and its record tells this percentage."""
+async def until_all_are_reported(apps: AskedApps, names: list[str], wanted: int) -> None:
+    """Wait until each of them is there, and its record shows this percentage."""
 
-    async def told() -> bool:
+    async def reported() -> bool:
         seen = [record for record in await apps.queries.all() if record.name in names]
         shown = [percent(await apps.queries.one(record.name)) for record in seen]
         return shown == [wanted] * len(names)
 
-    await async_until(told)
+    await async_until(reported)
 
 
 async def until_done(apps: AskedApps, name: str) -> None:
@@ -66,7 +66,7 @@ async def until_done(apps: AskedApps, name: str) -> None:
     await async_until(done)
 
 
-async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
+async def test_a_pull_is_reported_in_percent_and_is_one_for_all_who_wait_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
     engine = HeldPullsOfRealEngine(engine_url)
@@ -77,7 +77,7 @@ async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
         await until_pulling(apps, names[0])
         second = asyncio.create_task(apps.create(NewApp(name=names[1], image=busybox_image), ASKER))
 
-        await until_all_are_told(apps, names, 30)
+        await until_all_are_reported(apps, names, 30)
         (listed,) = [each for each in await apps.queries.all() if each.name == names[0]]
         assert (listed.state, percent(listed)) == ("pulling", 30)
         assert listed.progress is not None

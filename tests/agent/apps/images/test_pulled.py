@@ -72,7 +72,7 @@ async def test_an_image_is_the_agents_if_its_pull_ended_just_after_the_agent_gav
     await asyncio.wait({pull})
     engine.carry_out(at=now + seconds_later)
     now += 100
-    await images.finish_broken_off()
+    await images.finish_interrupted()
 
     assert context.repository.pulls.images == pulled
     assert context.repository.pulls.begun == {}

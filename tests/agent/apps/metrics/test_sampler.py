@@ -87,7 +87,7 @@ def test_what_was_not_measured_or_cannot_be_compared_is_none() -> None:
     assert db.cpu_percent == db.memory_bytes == [None] * 6
 
 
-def test_an_hour_is_kept_and_nothing_is_told_before_the_first_step() -> None:
+def test_an_hour_is_kept_and_nothing_is_reported_before_the_first_step() -> None:
     history = UsageHistory(step_seconds=60)
     assert msgspec.to_builtins(history.samples([])) == {
         "step_seconds": 60,

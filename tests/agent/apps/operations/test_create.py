@@ -66,11 +66,11 @@ async def test_an_app_may_have_all_cores_and_no_more_and_little_memory(
     cores = docker_client.info()["NCPU"]
     body = {"name": agent.name(), "image": busybox_image, "cpu": 100 * cores + 1}
 
-    refused = await agent.ask("POST", "", body)
+    rejected = await agent.ask("POST", "", body)
     record = await agent.create(busybox_image, cpu=100 * cores, memory=6)
 
-    assert refused.status == 400
-    assert f"1 to {100 * cores} percent" in refused.json["message"]
+    assert rejected.status == 400
+    assert f"1 to {100 * cores} percent" in rejected.json["message"]
     assert limits(docker_client, record)[1:3] == (100_000 * cores, 6 << 20)
 
 
@@ -100,7 +100,7 @@ async def test_a_foreign_container_of_that_name_is_a_conflict_and_left_alone(
         docker_client.remove_container(foreign)
 
 
-async def test_ports_that_others_hold_are_refused_with_their_holder(
+async def test_ports_that_others_hold_are_rejected_with_their_holder(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
@@ -159,7 +159,7 @@ async def test_a_field_that_is_not_what_it_may_be_is_named_and_nothing_is_done(
     assert not containers_of(docker_client, name)
 
 
-async def test_equal_ports_are_refused(agent: InProcessAgent, busybox_image: str) -> None:
+async def test_equal_ports_are_rejected(agent: InProcessAgent, busybox_image: str) -> None:
     body = {"name": agent.name(), "image": busybox_image, "ssh_port": 29000, "http_port": 29000}
 
     answer = await agent.ask("POST", "", body)
@@ -201,7 +201,7 @@ async def test_an_image_whose_server_cannot_be_reached_is_502_and_leaves_nothing
     assert not docker_client.volumes(filters={"name": f"rollcall-{name}"})["Volumes"]
 
 
-async def test_an_app_that_does_not_stay_up_tells_its_exit_code_and_last_lines(
+async def test_an_app_that_does_not_stay_up_shows_its_exit_code_and_last_lines(
     agent: InProcessAgent, failing_image: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     name = agent.name()

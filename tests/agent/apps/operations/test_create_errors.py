@@ -1,4 +1,4 @@
-"""What is refused is refused at once, in clear words, and the log is not told twice."""
+"""What is rejected is rejected at once, in clear words, and is not logged twice."""
 
 import secrets
 from typing import Any
@@ -41,7 +41,7 @@ async def test_an_image_without_a_command_is_a_bad_request_that_names_the_field(
     assert (await agent.ask("GET", f"/{agent.used[-1]}")).status == 404
 
 
-async def test_a_name_of_one_letter_is_refused_with_what_would_be_right(
+async def test_a_name_of_one_letter_is_rejected_with_what_would_be_right(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     answer = await agent.ask("POST", "", {"name": "a", "image": busybox_image})
@@ -50,7 +50,7 @@ async def test_a_name_of_one_letter_is_refused_with_what_would_be_right(
     assert "2 to 63" in answer.json["message"]
 
 
-async def test_an_unknown_image_id_is_refused_without_asking_a_server_of_images(
+async def test_an_unknown_image_id_is_rejected_without_asking_a_server_of_images(
     agent: InProcessAgent,
 ) -> None:
     body = {"name": agent.name(), "image": f"sha256:{secrets.token_hex(32)}"}
@@ -61,7 +61,7 @@ async def test_an_unknown_image_id_is_refused_without_asking_a_server_of_images(
     assert "not on this host" in answer.json["message"]
 
 
-async def test_a_name_in_use_is_refused_before_a_turn_and_without_a_warning(
+async def test_a_name_in_use_is_rejected_before_a_turn_and_without_a_warning(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
@@ -71,8 +71,8 @@ async def test_a_name_in_use_is_refused_before_a_turn_and_without_a_warning(
 
     assert (answer.status, wrong.status) == (409, 400)
     assert record["name"] in answer.json["message"]
-    told = [each for each in agent.log.entries if each["event"] == "operation failed"]
-    assert [(each["operation"], each["log_level"]) for each in told] == [("update", "debug")]
+    reported = [each for each in agent.log.entries if each["event"] == "operation failed"]
+    assert [(each["operation"], each["log_level"]) for each in reported] == [("update", "debug")]
 
 
 async def test_a_container_whose_name_was_held_gets_it_once_it_is_free(

@@ -19,22 +19,22 @@ MORE_PORTS = "LABEL rollcall.http_port=\nEXPOSE 3000 9000"
 async def test_an_app_runs_the_command_that_it_asks_for_until_it_asks_for_none(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    command = ["/bin/sh", "-c", "echo $0 > /srv/told; exec sleep 999", "a b"]
+    command = ["/bin/sh", "-c", "echo $0 > /srv/arguments; exec sleep 999", "a b"]
     record = await agent.create(busybox_image, command=command)
-    told = run_in_container(docker_client, record, "cat /srv/told")
+    reported = run_in_container(docker_client, record, "cat /srv/arguments")
     path = f"/{record['name']}"
 
     same = await agent.ask("PUT", path, {"command": command})
     own = await agent.ask("PUT", path, {"command": []})
 
     assert record["command"] == command
-    assert told.strip() == "a b"
+    assert reported.strip() == "a b"
     assert same.json["container_id"] == record["container_id"]
     assert own.json["command"] == []
     assert "roll call" in await agent.page(own.json)
 
 
-async def test_a_command_is_refused_where_the_settings_forbid_it(
+async def test_a_command_is_rejected_where_the_settings_forbid_it(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
     command = ["/bin/sh", "-c", "sleep 999"]
@@ -66,7 +66,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_an_invalid_field_is_refused_by_its_name(
+async def test_an_invalid_field_is_rejected_by_its_name(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     body = {"name": agent.name(), "image": busybox_image}

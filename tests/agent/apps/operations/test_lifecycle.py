@@ -161,13 +161,13 @@ async def test_a_start_whose_port_was_taken_meanwhile_names_the_holder_and_start
     try:
         docker_client.start(foreign["Id"])
         name = docker_client.inspect_container(foreign["Id"])["Name"].removeprefix("/")
-        refused = await agent.ask("PUT", path + "/start")
+        rejected = await agent.ask("PUT", path + "/start")
     finally:
         docker_client.remove_container(foreign["Id"], force=True)
 
-    assert refused.status == 409
-    assert f"port {port}" in refused.json["message"]
-    assert f"container `{name}`" in refused.json["message"]
+    assert rejected.status == 409
+    assert f"port {port}" in rejected.json["message"]
+    assert f"container `{name}`" in rejected.json["message"]
     after = await agent.get(record["name"])
     assert (after["desired"], after["container_id"]) == ("stopped", record["container_id"])
     assert (await agent.ask("PUT", path + "/start")).json["state"] == "running"

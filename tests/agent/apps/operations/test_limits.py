@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import MemoryInUse
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import MIB, Sample
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
@@ -15,11 +15,11 @@ from tests.support.agent.engines.fake_state import FakeContainer, sampled
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 pytestmark = pytest.mark.slow
-RECORDED, RAISED, REFUSED, USED = 64, 256, 512, 128
+RECORDED, RAISED, REJECTED, USED = 64, 256, 512, 128
 
 
 class Engine(FakeEngine):
-    """An engine whose apps use USED MiB, and that sets a limit of REFUSED MiB and fails then."""
+    """An engine whose apps use USED MiB, and that sets a limit of REJECTED MiB and fails then."""
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         del priority
@@ -28,8 +28,8 @@ class Engine(FakeEngine):
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         await super().limit(container_id, cpu=cpu, memory=memory)
-        if memory == REFUSED:
-            raise EngineRefused("no such cgroup")
+        if memory == REJECTED:
+            raise EngineRejected("no such cgroup")
 
 
 def container_of(engine: FakeEngine) -> FakeContainer:
@@ -55,7 +55,7 @@ async def test_an_update_to_the_recorded_memory_does_not_kill_an_app_that_uses_m
         assert container_of(engine).memory == RECORDED
 
 
-async def test_limits_that_are_refused_leave_the_container_those_that_it_had(
+async def test_limits_that_are_rejected_leave_the_container_those_that_it_had(
     tmp_path: Path,
 ) -> None:
     engine = Engine()
@@ -64,7 +64,7 @@ async def test_limits_that_are_refused_leave_the_container_those_that_it_had(
         container_of(engine).memory, container_of(engine).cpu = RAISED, 99
 
         with pytest.raises(MemoryInUse, match="no such cgroup"):
-            await apps.update("web", AppChanges(memory=REFUSED), ASKER)
+            await apps.update("web", AppChanges(memory=REJECTED), ASKER)
 
         assert (container_of(engine).memory, container_of(engine).cpu) == (RAISED, 99)
         assert (await apps.queries.one("web")).memory == created.memory

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -19,7 +19,7 @@ async def test_why_the_old_container_did_not_start_is_forgotten_once_it_runs(
 
     async def fail(step: str) -> None:
         if step == "before start" and (reason := next(failures, None)):
-            raise EngineRefused(reason)
+            raise EngineRejected(reason)
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)

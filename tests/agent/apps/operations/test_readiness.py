@@ -295,20 +295,20 @@ async def test_the_health_of_an_image_is_shown_everywhere_and_gates_an_update(
     await agent.until(name, healthy=True)
     assert await listed(healthy=True)
     with derived_image(docker_client, busybox_image, ILL) as image:
-        refused = await agent.ask("PUT", f"/{name}", {"image": image})
-        assert refused.status == 409
-        assert "does not get healthy" in refused.json["message"]
+        rejected = await agent.ask("PUT", f"/{name}", {"image": image})
+        assert rejected.status == 409
+        assert "does not get healthy" in rejected.json["message"]
         again = await agent.until(name, healthy=True)
         assert (again["container_id"], again["image"]) == (record["container_id"], checked_image)
 
-        told = len(agent.changes)
+        reported = len(agent.changes)
         run_in_container(docker_client, record, "touch /srv/ill")
         await agent.until(name, healthy=False)
         assert await listed(healthy=False)
         assert await unhealthy_count() == 1
 
         async def noticed() -> bool:
-            return len(agent.changes) > told
+            return len(agent.changes) > reported
 
         await async_until(noticed)
         docker_client.pause(record["container_id"])

@@ -141,7 +141,7 @@ async def test_an_image_that_made_room_on_a_full_disk_is_pulled_by_its_digest(
         assert "version 1" in await agent.page(back.json)
 
 
-async def test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on(
+async def test_a_local_image_that_is_gone_is_rejected_and_the_app_runs_on(
     agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
     with derived_image(docker_client, busybox_image, "ENV VERSION=1") as local:
@@ -227,7 +227,7 @@ async def test_an_image_that_somebody_removes_before_its_container_is_made_is_pu
 
 
 @pytest.mark.engines
-async def test_the_engine_tells_what_happened_to_an_image(
+async def test_the_engine_shows_what_happened_to_an_image(
     engine_url: str, docker_client: docker.APIClient, login: ImageRegistryLogin, served: list[str]
 ) -> None:
     began = time.time()

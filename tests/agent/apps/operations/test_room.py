@@ -12,7 +12,7 @@ from agent.engine.models import EngineInfo
 from agent.model import AppChanges
 from tests.support.agent.apps.checked_apps import AT_ONCE, NEW, Program, apps_of, until_healthy
 from tests.support.agent.engines.fake_engine import FakeEngine
-from tests.support.agent.running_apps import ASKER, running_apps, told
+from tests.support.agent.running_apps import ASKER, reported, running_apps
 from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
 from tests.support.waiting import async_until
@@ -60,7 +60,7 @@ async def test_an_unhealthy_app_goes_on_while_there_is_no_room_for_its_restart(
         await until_healthy(apps, is_so=False)
 
         async def has_tried() -> bool:
-            return ("agent", "restart", "failed") in await told(apps)
+            return ("agent", "restart", "failed") in await reported(apps)
 
         await async_until(has_tried)
         assert (await apps.queries.one("web")).state == "running"

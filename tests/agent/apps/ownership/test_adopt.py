@@ -1,4 +1,4 @@
-"""An adoption that breaks off at any of its calls to the engine is completed by another one."""
+"""An adoption that is interrupted at any of its calls to the engine is completed by another one."""
 
 import asyncio
 import secrets
@@ -70,7 +70,7 @@ async def adopter(url: str, identity: Identity) -> AsyncIterator[Adopter]:
 
 @pytest.mark.parametrize("moment", some_of([*KILLS, *ANSWERS], "after", reason="every kill point"))
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.name} {call.number}")
-async def test_an_adoption_that_breaks_off_is_completed_by_the_next(
+async def test_an_adoption_that_is_interrupted_is_completed_by_the_next(
     tmp_path: Path,
     proxy: EngineProxy,
     docker_client: docker.APIClient,

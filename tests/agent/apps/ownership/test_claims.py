@@ -142,12 +142,12 @@ async def test_of_those_who_claim_at_the_same_moment_one_has_it(order: str) -> N
     assert {await claimant(engine, each) for each in claims} == {holder}
     if order == "at once":
         engine.at_step = give_way
-        told = await asyncio.gather(*(grant_claim(engine, each) for each in claims))
+        reported = await asyncio.gather(*(grant_claim(engine, each) for each in claims))
     else:
         ordered = claims if order == "from the first" else claims[::-1]
-        told = [await grant_claim(engine, each) for each in ordered]
+        reported = [await grant_claim(engine, each) for each in ordered]
 
-    assert told == [holder] * len(HEIRS)
+    assert reported == [holder] * len(HEIRS)
     assert agents(engine, ADOPTED_LABEL) == [holder]
     assert agents(engine, CLAIM_LABEL) == []
 

@@ -72,8 +72,10 @@ async def test_a_container_of_an_image_with_the_labels_of_an_app_is_foreign(
                     await read_data(agent, victim)  # and what was left of a reading is removed
                     state = docker_client.inspect_container(container)["State"]
                     assert state["Running"]
-                    told = [each for each in agent.log.entries if each.get("name") == thief]
-                    assert [each["event"] for each in told] == ["container of no agent left alone"]
+                    reported = [each for each in agent.log.entries if each.get("name") == thief]
+                    assert [each["event"] for each in reported] == [
+                        "container of no agent left alone"
+                    ]
         finally:
             docker_client.remove_container(container, force=True)
     async with in_process_agent(tmp_path, engine_url) as agent:
@@ -170,8 +172,8 @@ async def test_a_volume_in_the_map_of_a_label_is_used_only_if_it_is_the_apps_and
         await apps.delete("web", ASKER)
 
     assert set(engine.state.volumes) == {"not-ours"}
-    (told,) = [each for each in log.entries if each["event"].startswith("volume not used")]
-    assert (told["app"], told["volume"]) == ("web", "not-ours")
+    (reported,) = [each for each in log.entries if each["event"].startswith("volume not used")]
+    assert (reported["app"], reported["volume"]) == ("web", "not-ours")
 
 
 @pytest.mark.real

@@ -68,7 +68,7 @@ async def test_a_host_with_another_machine_id_keeps_what_its_copied_state_made(
 
 
 @pytest.mark.slow
-async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> None:
+async def test_what_is_foreign_is_reported_once_and_left_alone(tmp_path: Path) -> None:
     engine, log = FakeEngine(), LogCapture()
     async with agent(tmp_path / "first", engine) as apps:
         await create(apps)
@@ -76,8 +76,10 @@ async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> No
     for _ in range(2):
         async with agent(tmp_path / "second", engine, SECOND, log=log) as apps:
             assert await names(apps) == []
-            told = {(each.kind, each.name, each.agent) for each in apps.context.ownership.foreign}
-            assert told == {("container", "web", FIRST), ("volume", VOLUME, FIRST)}
+            reported = {
+                (each.kind, each.name, each.agent) for each in apps.context.ownership.foreign
+            }
+            assert reported == {("container", "web", FIRST), ("volume", VOLUME, FIRST)}
             with pytest.raises(NameTaken, match="rollcall-agent adopt"):
                 await create(apps)
 
@@ -132,7 +134,7 @@ async def test_without_its_identity_an_agents_apps_run_on_and_what_carries_it_is
 
 
 @pytest.mark.slow
-async def test_a_running_agent_goes_on_with_what_was_adopted_also_where_a_change_broke_off(
+async def test_a_running_agent_goes_on_with_what_was_adopted_also_where_a_change_was_interrupted(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()

@@ -32,8 +32,10 @@ async def test_a_second_agent_neither_lists_nor_changes_nor_removes_apps_of_the_
             assert taken.status == 409
             assert f"container `{name}`" in taken.json["message"]
             assert "rollcall-agent adopt" in taken.json["message"]
-            told = [each.name for each in second.apps.context.ownership.foreign if each.app == name]
-            assert sorted(told) == sorted([name, f"rollcall-{name}"])
+            reported = [
+                each.name for each in second.apps.context.ownership.foreign if each.app == name
+            ]
+            assert sorted(reported) == sorted([name, f"rollcall-{name}"])
             logged = {each.get("name") for each in second.log.entries}
             assert {name, f"rollcall-{name}"} <= logged
 

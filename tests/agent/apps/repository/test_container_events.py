@@ -1,4 +1,4 @@
-"""What the engine tells of the containers of apps is told, unless an operation caused it."""
+"""What the engine reports the containers of apps is reported, unless an operation caused it."""
 
 import asyncio
 import time
@@ -16,13 +16,13 @@ from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngi
 from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps, told
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, reported, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
 
 
-async def test_what_an_operation_causes_is_not_told_as_the_engines_own(tmp_path: Path) -> None:
+async def test_what_an_operation_causes_is_not_reported_as_the_engines_own(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -36,20 +36,20 @@ async def test_what_an_operation_causes_is_not_told_as_the_engines_own(tmp_path:
         engine.at_step = die_late
         await apps.stop("web", ASKER)
         engine.happen("oom", container)
-        await async_until(lambda: _oom_is_told(apps))
+        await async_until(lambda: _oom_is_reported(apps))
 
-        assert await told(apps) == [
+        assert await reported(apps) == [
             ("operator", "create", "done"),
             ("operator", "stop", "done"),
             ("engine", "oom", None),
         ]
 
 
-async def _oom_is_told(apps: AskedApps) -> bool:
-    return ("engine", "oom", None) in await told(apps)
+async def _oom_is_reported(apps: AskedApps) -> bool:
+    return ("engine", "oom", None) in await reported(apps)
 
 
-async def test_a_crash_while_an_operation_of_the_app_pulls_is_told(tmp_path: Path) -> None:
+async def test_a_crash_while_an_operation_of_the_app_pulls_is_reported(tmp_path: Path) -> None:
     engine, may_go_on = PullingEngine(), asyncio.Event()
     engine.serve({"served:1": "s1"})
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
@@ -83,10 +83,10 @@ async def _is_busy(apps: AskedApps) -> bool:
 
 
 async def _started_by_engine(apps: AskedApps) -> bool:
-    return ("engine", "start", None) in await told(apps)
+    return ("engine", "start", None) in await reported(apps)
 
 
-async def test_what_a_label_recovers_before_it_is_not_told_as_the_engines_own(
+async def test_what_a_label_recovers_before_it_is_not_reported_as_the_engines_own(
     tmp_path: Path,
 ) -> None:
     engine = Flaky("start")
@@ -105,13 +105,13 @@ async def test_what_a_label_recovers_before_it_is_not_told_as_the_engines_own(
         engine.at_step = tell
         await apps.add_label("web", "a:b", ASKER)
         engine.happen("oom", old)
-        await async_until(lambda: _oom_is_told(apps))
+        await async_until(lambda: _oom_is_reported(apps))
 
-        assert ("engine", "start", None) not in await told(apps)
+        assert ("engine", "start", None) not in await reported(apps)
 
 
 class RememberingEngine(FakeEngine):
-    """An engine that tells who connects again what has happened since a time, as a real one."""
+    """An engine that shows who connects again what has happened since a time, as a real one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class RememberingEngine(FakeEngine):
         self.live.put_nowait(event)
 
 
-async def test_what_happens_while_the_connection_to_the_engine_is_lost_is_told_once(
+async def test_what_happens_while_the_connection_to_the_engine_is_lost_is_reported_once(
     tmp_path: Path,
 ) -> None:
     engine = RememberingEngine()
@@ -155,26 +155,26 @@ async def test_what_happens_while_the_connection_to_the_engine_is_lost_is_told_o
         async def exit_codes() -> list[int | None]:
             return [each.exit_code for each in await apps.events("web") if each.action == "die"]
 
-        async def has_told(*expected: int) -> bool:
+        async def has_reported(*expected: int) -> bool:
             return await exit_codes() == [*expected]
 
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         (container,) = engine.state.containers.values()
         engine.tell(container, 1)
-        await async_until(lambda: has_told(1))
+        await async_until(lambda: has_reported(1))
         engine.is_back.clear()
         engine.live.put_nowait(None)
         await asyncio.sleep(0)
         engine.tell(container, 2)
         engine.is_back.set()
-        await async_until(lambda: has_told(1, 2))
+        await async_until(lambda: has_reported(1, 2))
         engine.tell(container, 3)
-        await async_until(lambda: has_told(1, 2, 3))
+        await async_until(lambda: has_reported(1, 2, 3))
 
     assert engine.connections == 2
 
 
-async def test_containers_that_are_not_the_apps_and_other_actions_are_not_told(
+async def test_containers_that_are_not_the_apps_and_other_actions_are_not_reported(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -185,13 +185,13 @@ async def test_containers_that_are_not_the_apps_and_other_actions_are_not_told(
         engine.happen("die", copied, exit_code=1)
         engine.happen("rename", container)
         engine.happen("pause", container)
-        await async_until(lambda: _paused_is_told(apps))
+        await async_until(lambda: _paused_is_reported(apps))
 
-        assert [each[1] for each in await told(apps)] == ["create", "pause"]
+        assert [each[1] for each in await reported(apps)] == ["create", "pause"]
 
 
-async def _paused_is_told(apps: AskedApps) -> bool:
-    return ("engine", "pause", None) in await told(apps)
+async def _paused_is_reported(apps: AskedApps) -> bool:
+    return ("engine", "pause", None) in await reported(apps)
 
 
 def _fields(container: Any) -> dict[str, Any]:
@@ -209,10 +209,10 @@ async def test_an_app_that_crashes_in_a_loop_has_a_bounded_number_of_events(
             engine.happen("die", container, exit_code=number % 256)
             if number % 500 == 0:
                 await asyncio.sleep(0.3)
-        await async_until(lambda: _last_is_told(apps))
+        await async_until(lambda: _last_is_reported(apps))
         assert [each.action for each in await apps.events("web")] == ["create"] + ["die"] * 500
 
 
-async def _last_is_told(apps: AskedApps) -> bool:
+async def _last_is_reported(apps: AskedApps) -> bool:
     events = await apps.events("web")
     return len(events) > 500 and events[-1].exit_code == 1499 % 256

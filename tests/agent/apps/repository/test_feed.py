@@ -1,4 +1,4 @@
-"""The latest events of all apps: who has one of them can go on after it, or is told that not."""
+"""The latest events of all apps: a client goes on after one of them, or gets an error."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Each operation that did something is told once, with how it ended, in the same write."""
+"""Each operation that did something is reported once, with how it ended, in the same write."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,14 +15,14 @@ from agent.model import AppChanges, NewApp
 from agent.state.history import MAX_MESSAGE_LENGTH
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
-from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, running_apps, told
+from tests.support.agent.running_apps import ASKER, AT_ONCE, AskedApps, reported, running_apps
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.slow
 PASSWORD = "correct horse battery"
 
 
-async def test_each_operation_is_told_with_its_outcome(tmp_path: Path) -> None:
+async def test_each_operation_is_reported_with_its_outcome(tmp_path: Path) -> None:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         await apps.update("web", AppChanges(memory=64, description="Shop"), ASKER)
@@ -67,7 +67,7 @@ async def test_an_event_names_the_revision_that_its_operation_made(tmp_path: Pat
     assert set(events[-1].changed) == set(newest.changed) == {"description", "env"}
 
 
-async def test_what_changes_nothing_or_is_refused_at_once_is_no_event(tmp_path: Path) -> None:
+async def test_what_changes_nothing_or_is_rejected_at_once_is_no_event(tmp_path: Path) -> None:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         await apps.start("web", ASKER)
@@ -75,10 +75,10 @@ async def test_what_changes_nothing_or_is_refused_at_once_is_no_event(tmp_path: 
         with pytest.raises(AppError):
             await apps.update("web", AppChanges(cpu=100_000), ASKER)
 
-        assert await told(apps) == [("operator", "create", "done")]
+        assert await reported(apps) == [("operator", "create", "done")]
 
 
-async def test_whoever_is_told_of_an_operation_and_asks_at_once_gets_the_app_as_it_left_it(
+async def test_whoever_is_reported_an_operation_and_asks_at_once_gets_the_app_as_it_left_it(
     tmp_path: Path,
 ) -> None:
     answers = list[asyncio.Task[AppView]]()
@@ -106,7 +106,7 @@ async def test_whoever_is_told_of_an_operation_and_asks_at_once_gets_the_app_as_
     assert [each.progress for each in records] == [None] * 5
 
 
-async def test_an_operation_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+async def test_an_operation_that_fails_is_reported_with_the_reason(tmp_path: Path) -> None:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         with pytest.raises(AppError):
             await apps.create(NewApp(name="web", image=BROKEN_IMAGE), ASKER)
@@ -115,7 +115,7 @@ async def test_an_operation_that_fails_is_told_with_the_reason(tmp_path: Path) -
             await apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER)
         events = await apps.events("web")
 
-        assert await told(apps) == [
+        assert await reported(apps) == [
             ("operator", "create", "failed"),
             ("operator", "create", "done"),
             ("operator", "update", "failed"),
@@ -240,7 +240,7 @@ async def test_events_outlive_a_restart_and_the_app(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "outcome"), [("create", "failed"), ("remove", "done")], ids=["undone", "finished"]
 )
-async def test_an_operation_that_broke_off_is_told_once_when_it_is_recovered(
+async def test_an_operation_that_was_interrupted_is_reported_once_when_it_is_recovered(
     tmp_path: Path, call: str, outcome: str
 ) -> None:
     engine = Flaky(call)
@@ -249,17 +249,17 @@ async def test_an_operation_that_broke_off_is_told_once_when_it_is_recovered(
         engine.call = call
         with pytest.raises(EngineUnavailable):
             await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
-        assert await told(apps) == [("operator", "create", "done")]
+        assert await reported(apps) == [("operator", "create", "done")]
 
     engine.call = None
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        assert await told(apps) == [
+        assert await reported(apps) == [
             ("operator", "create", "done"),
             ("operator", "update", outcome),
         ]
 
 
-async def test_what_the_agent_does_by_itself_is_told_with_the_reason(tmp_path: Path) -> None:
+async def test_what_the_agent_does_by_itself_is_reported_with_the_reason(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -278,10 +278,10 @@ async def test_what_the_agent_does_by_itself_is_told_with_the_reason(tmp_path: P
 
 
 async def _up_again(apps: AskedApps) -> bool:
-    return ("agent", "start", "done") in await told(apps)
+    return ("agent", "start", "done") in await reported(apps)
 
 
-async def test_an_event_tells_a_key_from_the_agent_and_the_engine_whatever_the_key_is_called(
+async def test_an_event_shows_a_key_from_the_agent_and_the_engine_whatever_the_key_is_called(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()

@@ -59,7 +59,7 @@ async def test_a_port_is_held_before_it_is_written(tmp_path: Path) -> None:
     await repository.store.close()
 
 
-async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_all(
+async def test_a_change_takes_the_place_of_one_that_was_interrupted_whole_or_not_at_all(
     tmp_path: Path,
 ) -> None:
     store = FullStore(tmp_path / "agent.db")
@@ -80,7 +80,7 @@ async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_al
     assert ([entry.id for entry in again.entries], again.undone) == (["c2"], ["c1"])
 
 
-async def test_an_operation_that_broke_off_and_is_replaced_by_another_is_told_as_cancelled(
+async def test_an_interrupted_operation_that_another_replaces_is_reported_as_cancelled(
     tmp_path: Path,
 ) -> None:
     store = AgentDatabase(tmp_path / "agent.db")
@@ -93,9 +93,11 @@ async def test_an_operation_that_broke_off_and_is_replaced_by_another_is_told_as
     await repository.begin(delete)
     await repository.finish(delete, None)
 
-    told = [(each.action, each.outcome, each.message) for each in await repository.events("web")]
-    assert told == [
-        ("stop", "cancelled", "it had broken off, and a delete replaces it"),
+    reported = [
+        (each.action, each.outcome, each.message) for each in await repository.events("web")
+    ]
+    assert reported == [
+        ("stop", "cancelled", "it was interrupted, and a delete replaces it"),
         ("delete", "done", None),
     ]
     await repository.store.close()

@@ -14,7 +14,7 @@ from agent.apps.errors import (
     AppNotFound,
     NoRevisionBefore,
     RevisionNotFound,
-    RollbackRefused,
+    RollbackRejected,
 )
 from agent.model import App, AppChanges, Down, NewApp
 from tests.support.agent.apps.revisions import NEWER, OTHER_ASKER, apps_of, create, numbers
@@ -49,8 +49,8 @@ async def test_a_rollback_is_the_next_revision_and_another_one_takes_it_back(
     assert (back.password, back.labels, back.state) == ("set", ("tier:web",), "running")
     assert (forth.revision, forth.image, forth.env) == (4, OTHER_IMAGE, {"A": "2"})
     assert container.shadow
-    told = [(each.operation, each.by, each.rollback_to) for each in history]
-    assert told == [
+    reported = [(each.operation, each.by, each.rollback_to) for each in history]
+    assert reported == [
         ("rollback", "operator", 2),
         ("rollback", "deploy", 1),
         ("update", "operator", None),
@@ -193,13 +193,13 @@ async def test_a_revision_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> 
         assert await numbers(apps) == [1]
 
 
-async def test_a_rollback_to_a_port_that_another_app_has_by_now_is_refused(tmp_path: Path) -> None:
+async def test_a_rollback_to_a_port_that_another_app_has_by_now_is_rejected(tmp_path: Path) -> None:
     async with apps_of(tmp_path, FakeEngine()) as apps:
         await create(apps, http_port=20_555)
         await apps.update("web", AppChanges(http_port=20_556), ASKER)
         await apps.create(NewApp(name="shop", image=IMAGE, http_port=20_555), ASKER)
         with pytest.raises(
-            RollbackRefused, match="port 20555 is held by app `shop`; free that port; or"
+            RollbackRejected, match="port 20555 is held by app `shop`; free that port; or"
         ):
             await apps.rollback("web", 1, ASKER)
 
@@ -213,12 +213,12 @@ async def test_a_rollback_keeps_to_what_the_settings_allow_today(tmp_path: Path)
         await create(apps, command=("serve",))
         await apps.update("web", AppChanges(command=()), ASKER)
     async with apps_of(tmp_path, engine, replace(AT_ONCE, allow_command=False)) as apps:
-        with pytest.raises(RollbackRefused, match=r"apps\.allow_command"):
+        with pytest.raises(RollbackRejected, match=r"apps\.allow_command"):
             await apps.rollback("web", 1, ASKER)
         assert (await apps.queries.one("web")).revision == 2
 
 
-async def test_promised_memory_does_not_refuse_a_rollback(tmp_path: Path) -> None:
+async def test_promised_memory_does_not_reject_a_rollback(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
         await create(apps, memory=4096)

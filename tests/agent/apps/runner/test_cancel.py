@@ -224,8 +224,8 @@ async def test_an_agent_that_stops_ends_pulls_at_once_and_recovers_what_it_promi
         with pytest.raises(EngineUnavailable, match="the agent is stopping"):
             await apps.create(NewApp(name="third", image=REMOTE), ASKER)
     assert engine.pulling == 0
-    told = [each["event"] for each in log.entries]
-    assert told.count("operation interrupted, it is recovered at the next start") == 3
+    reported = [each["event"] for each in log.entries]
+    assert reported.count("operation interrupted, it is recovered at the next start") == 3
 
     engine.may_end.set()
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:

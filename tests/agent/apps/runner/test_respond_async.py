@@ -1,4 +1,4 @@
-"""Operations in the background: what a client is told at once is what the journal holds."""
+"""Operations in the background: the first answer is what the journal holds."""
 
 import asyncio
 from dataclasses import replace
@@ -37,8 +37,8 @@ async def test_a_change_that_resumes_a_creation_is_answered_when_it_has_begun_it
     async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), BACKGROUND)
         await broke_off.wait()
-        refused = AppChanges(cpu=1_000_000)
-        change = asyncio.create_task(apps.update("web", refused, BACKGROUND))
+        rejected = AppChanges(cpu=1_000_000)
+        change = asyncio.create_task(apps.update("web", rejected, BACKGROUND))
         await resumed.wait()
         may_go_on.set()
         with pytest.raises(InvalidApp):

@@ -10,7 +10,7 @@ from agent.apps.host import Host
 from agent.apps.requests import Stop
 from agent.apps.runner.job import Job
 from agent.apps.runner.runner import OperationRunner, Operations
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.journal import EntryHeader, StopEntry
 from agent.model import App
 from agent.state.database import StoreError
@@ -56,7 +56,7 @@ async def level(
 
 
 @pytest.mark.parametrize(
-    "error", [AppError("no"), EngineRefused("no"), EngineUnavailable("no"), StoreError("disk")]
+    "error", [AppError("no"), EngineRejected("no"), EngineUnavailable("no"), StoreError("disk")]
 )
 async def test_a_change_that_fails_after_it_was_begun_is_a_warning_the_first_time(
     tmp_path: Path, error: Exception

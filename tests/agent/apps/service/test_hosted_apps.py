@@ -1,4 +1,4 @@
-"""What the heartbeat tells of apps, also while the engine does not answer."""
+"""What the heartbeat reports apps, also while the engine does not answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -64,9 +64,9 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
     engine, changed = FrozenEngine(), asyncio.Event()
     query = query_of(tmp_path, engine, on_change=changed.set)
 
-    told = [(await query.hosted_apps()).docker_state for _ in range(20)]
+    reported = [(await query.hosted_apps()).docker_state for _ in range(20)]
     await asyncio.sleep(0)
-    assert told == ["unreachable"] * 20
+    assert reported == ["unreachable"] * 20
     assert engine.asked == 2  # the one that was waited for, and the one in the background
 
     engine.goes_on.set()
@@ -92,7 +92,7 @@ async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_ta
     await query.close()
 
 
-async def test_an_engine_that_refuses_at_once_is_asked_each_time(tmp_path: Path) -> None:
+async def test_an_engine_that_rejects_at_once_is_asked_each_time(tmp_path: Path) -> None:
     changed = asyncio.Event()
     query = query_of(tmp_path, UnavailableEngine(), on_change=changed.set)
 
@@ -130,7 +130,9 @@ async def test_nothing_is_asked_after_the_end(tmp_path: Path) -> None:
     ] == []
 
 
-async def test_what_was_stopped_through_the_agent_is_told_from_what_is_down(tmp_path: Path) -> None:
+async def test_what_was_stopped_through_the_agent_is_reported_from_what_is_down(
+    tmp_path: Path,
+) -> None:
     engine = FakeEngine()
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as running:

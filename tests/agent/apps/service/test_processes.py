@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
 
 
 @pytest.mark.engines
-async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> None:
+async def test_a_ps_that_fails_is_named_and_all_else_is_reported(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     ps = programs / "ps"

@@ -49,7 +49,7 @@ FIELDS = {
 ONLY_INSPECT = {"started_at", "oom_killed"}
 
 
-async def test_a_record_has_every_field_and_a_list_leaves_out_what_only_an_inspect_tells(
+async def test_a_record_has_every_field_and_a_list_leaves_out_what_only_an_inspect_shows(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
@@ -89,8 +89,8 @@ async def test_the_list_is_sorted_and_filtered_by_label_and_state(
     assert await names("?label=tier:front" + "&label=tier:front" * 20) == [first["name"]]
     assert (await agent.ask("GET", "?color=red")).status == 400
     many = "&".join(f"label=tier:{number}" for number in range(17))
-    refused = await agent.ask("GET", f"?{many}")
-    assert (refused.status, "at most 16" in refused.json["message"]) == (400, True)
+    rejected = await agent.ask("GET", f"?{many}")
+    assert (rejected.status, "at most 16" in rejected.json["message"]) == (400, True)
 
 
 async def test_a_key_that_may_only_read_sees_the_names_in_env_and_no_values(
@@ -138,7 +138,7 @@ async def test_processes_and_stats_are_those_of_a_running_container(
     assert (await agent.ask("GET", f"/{record['name']}/stats")).status == 409
 
 
-async def test_labels_are_added_once_and_removed_and_what_is_no_label_is_refused(
+async def test_labels_are_added_once_and_removed_and_what_is_no_label_is_rejected(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     name = (await agent.create(busybox_image))["name"]

@@ -50,15 +50,15 @@ def agent_of(folder: Path, dockerd: Dockerd) -> AbstractAsyncContextManager[InPr
     return in_process_agent(folder, dockerd.url, timeout_seconds=20, keep=True)
 
 
-async def until_told(agent: InProcessAgent, name: str, *words: str) -> dict[str, Any]:
+async def until_reported(agent: InProcessAgent, name: str, *words: str) -> dict[str, Any]:
     """Wait until the record's message holds these words; return the record."""
     found = dict[str, Any]()
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found.update(await agent.get(name))
         return all(word in (found["message"] or "") for word in words)
 
-    await async_until(told, within=60)
+    await async_until(reported, within=60)
     return found
 
 
@@ -81,13 +81,13 @@ async def test_a_stop_by_hand_is_heeded_by_each_agent_until_the_engine_restarts(
     async with agent_of(tmp_path, dockerd) as agent:
         known, unseen, other = [await agent.create(IMAGE) for _ in range(3)]
         client.stop(known["container_id"], timeout=1)
-        left = await until_told(agent, known["name"], "stopped through the container engine")
+        left = await until_reported(agent, known["name"], "stopped through the container engine")
         assert (left["state"], left["desired"]) == ("exited", "running")
     client.stop(unseen["container_id"], timeout=1)
     client.kill(other["container_id"])
     async with agent_of(tmp_path, dockerd) as agent:
         for each in (known, unseen):
-            left = await until_told(agent, each["name"], "stopped through the container engine")
+            left = await until_reported(agent, each["name"], "stopped through the container engine")
             assert left["state"] == "exited"
         await agent.until(other["name"], state="running")
 
@@ -164,7 +164,7 @@ async def test_an_app_whose_port_was_taken_for_a_while_says_so_and_runs_when_it_
         await asyncio.to_thread(dockerd.start)
         await agent.until_engine_found()
 
-        left = await until_told(agent, name, "address already in use", "tried 2 times")
+        left = await until_reported(agent, name, "address already in use", "tried 2 times")
 
         assert (left["state"], left["desired"]) == ("exited", "running")
     await agent.until(name, state="running", message=None)
@@ -180,8 +180,10 @@ async def test_an_app_that_crashes_at_each_start_is_restarted_by_the_engine_alon
             return bool((await agent.get(record["name"]))["restarts"] >= 3)
 
         await async_until(crashed_often)
-        told = await until_told(agent, record["name"], "ended by itself", "with exit code 3 at")
-        assert (told["state"], told["healthy"]) in {("restarting", None), ("running", None)}
+        reported = await until_reported(
+            agent, record["name"], "ended by itself", "with exit code 3 at"
+        )
+        assert (reported["state"], reported["healthy"]) in {("restarting", None), ("running", None)}
         (hosted,) = (await agent.apps.hosted.hosted_apps()).apps
         assert hosted.healthy is False
         assert STARTING not in [each["event"] for each in agent.log.entries]

@@ -319,7 +319,7 @@ RESTART = ("before stop", "after stop", "before start", "after start")
         ("before start", RESTART[2:]),
     ],
 )
-async def test_a_restart_that_broke_off_stops_the_container_unless_it_has_done_so(
+async def test_a_restart_that_was_interrupted_stops_the_container_unless_it_has_done_so(
     tmp_path: Path, at: str, rest: tuple[str, ...]
 ) -> None:
     engine, reached, steps = FakeEngine(), asyncio.Event(), list[str]()

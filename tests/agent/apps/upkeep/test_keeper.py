@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.upkeep.keeper import RestartSchedule
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import Container
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
@@ -95,14 +95,14 @@ def down(engine: FakeEngine, *, stopped_at: float | None = None) -> FakeContaine
 async def until_state(apps: AskedApps, state: str, *, message: str = "") -> None:
     async def reached() -> bool:
         record = await apps.queries.one("web")
-        told = message in (record.message or "")
-        return record.progress is None and record.state == state and told
+        reported = message in (record.message or "")
+        return record.progress is None and record.state == state and reported
 
     await async_until(reached)
 
 
 class ForgetfulEngine(FakeEngine):
-    """An engine that tells once of each stop."""
+    """An engine that shows once of each stop."""
 
     async def stopped_at(self, container_id: str) -> float | None:
         container = self.state.containers[container_id]
@@ -139,7 +139,7 @@ class PartlyBrokenEngine(FakeEngine):
 
     async def stopped_at(self, container_id: str) -> float | None:
         if self.state.containers[container_id].name == self.broken:
-            raise EngineRefused("the stop is not known")
+            raise EngineRejected("the stop is not known")
         return await super().stopped_at(container_id)
 
 
@@ -206,13 +206,13 @@ async def test_an_app_that_somebody_started_again_is_kept_again(tmp_path: Path) 
 async def test_the_message_holds_the_reason_and_the_number_of_tries(tmp_path: Path) -> None:
     engine = FakeEngine()
 
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before start":
-            raise EngineRefused("address already in use")
+            raise EngineRejected("address already in use")
 
     async with apps_of(tmp_path, engine) as apps:
         await apps.create(NEW, ASKER)
-        engine.at_step = refuse
+        engine.at_step = reject
         down(engine)
         await until_state(apps, "exited", message="address already in use; tried once")
     async with apps_of(tmp_path, engine) as apps:  # the number outlives the agent

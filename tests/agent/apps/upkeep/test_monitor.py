@@ -30,7 +30,7 @@ def failing(tally: Tally, *moments: float) -> list[str]:
     """Let the check fail at these times; return the health after each."""
     found: list[str] = []
     for moment in moments:
-        tally.add("refused", moment)
+        tally.add("rejected", moment)
         found.append(tally.finding.health)
     return found
 
@@ -39,7 +39,7 @@ def test_so_many_failures_in_a_row_are_unhealthy_and_one_success_is_healthy() ->
     tally = Tally(SLOW_CHECK, Finding(), now=0)
 
     assert failing(tally, 10, 20, 30) == ["starting", "starting", "unhealthy"]
-    assert tally.finding.reason == "refused"
+    assert tally.finding.reason == "rejected"
     tally.add(None, 40)
     assert tally.finding == Finding(health="healthy")
     assert failing(tally, 50, 60) == ["healthy", "healthy"]

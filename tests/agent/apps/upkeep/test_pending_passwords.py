@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.upkeep.keeper import FIRST_PAUSE_SECONDS
 from agent.apps.upkeep.reconciler import RECONCILE_SECONDS
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
@@ -75,7 +75,7 @@ async def test_an_app_is_started_while_the_password_of_another_cannot_be_set(
 
 
 @pytest.mark.slow
-async def test_a_defect_in_the_setting_of_a_password_breaks_off_no_comparison_with_the_engine(
+async def test_a_defect_in_the_setting_of_a_password_is_interrupted_no_comparison_with_the_engine(
     tmp_path: Path,
 ) -> None:
     engine, log = FakeEngine(), LogCapture()
@@ -106,11 +106,11 @@ async def test_passwords_that_cannot_be_set_are_tried_again_after_a_pause(tmp_pa
     # So that each ends while another one runs.
     seconds = itertools.cycle((0.31, 0.47, 0.41))
 
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before execute":
             tries.append(time.monotonic())
             await asyncio.sleep(next(seconds))
-            raise EngineRefused("no such runtime")
+            raise EngineRejected("no such runtime")
 
     async def all_and_one_again() -> bool:
         return len(tries) > len(names)
@@ -118,7 +118,7 @@ async def test_passwords_that_cannot_be_set_are_tried_again_after_a_pause(tmp_pa
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         for name in names:
             await stop_with_pending_password(apps, name)
-        engine.at_step = refuse
+        engine.at_step = reject
         for name in names:
             container_of(engine, name).state = "running"
             engine.happen("start", container_of(engine, name))
@@ -128,22 +128,22 @@ async def test_passwords_that_cannot_be_set_are_tried_again_after_a_pause(tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_password_that_was_refused_is_tried_again_before_the_next_regular_comparison(
+async def test_a_password_that_was_rejected_is_tried_again_before_the_next_regular_comparison(
     tmp_path: Path,
 ) -> None:
     engine, tries = FakeEngine(), list[float]()
 
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before execute":
             tries.append(time.monotonic())
-            raise EngineRefused("no space left on device")
+            raise EngineRejected("no space left on device")
 
     async def tried_three_times() -> bool:
         return len(tries) == 3
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
-        engine.at_step = refuse
+        engine.at_step = reject
         await apps.set_password("web", PASSWORD, ASKER)
 
         await async_until(tried_three_times, within=RECONCILE_SECONDS / 2)

@@ -1,4 +1,4 @@
-"""Changes that broke off, and containers that no record knows: nothing spins, nothing is lost."""
+"""Interrupted changes, and containers that no record knows: nothing spins, nothing is lost."""
 
 import asyncio
 import shutil
@@ -23,7 +23,7 @@ from agent.apps.upkeep.reconciler import (
     TURN_SECONDS,
     JournalRecovery,
 )
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.engine.models import Container
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
 from agent.model import App, NewApp
@@ -209,7 +209,7 @@ async def test_a_recovery_that_takes_long_and_fails_is_soon_tried_again(tmp_path
         async def recovered() -> bool:
             return (await apps.queries.one("web")).state == "exited"
 
-        # Without being told, the watcher looks after RECONCILE_SECONDS.
+        # Without an event, the watcher looks after RECONCILE_SECONDS.
         await async_until(recovered, within=RECONCILE_SECONDS / 2)
 
     assert len(attempts) == 2
@@ -260,13 +260,13 @@ async def test_an_operation_that_ended_while_another_was_recovered_is_not_recove
 
 @pytest.mark.slow
 async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_path: Path) -> None:
-    engine, refused = FakeEngine(), list[str]()
+    engine, rejected = FakeEngine(), list[str]()
     defaults = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 
-    async def refuse(step: str) -> None:
+    async def reject(step: str) -> None:
         if step == "before stop":
-            refused.append(step)
-            raise EngineRefused("no")
+            rejected.append(step)
+            raise EngineRejected("no")
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -274,17 +274,17 @@ async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_pa
         await apps.set_password("web", "a good password", ASKER)
         (container,) = engine.state.containers.values()
         container.state = "running"
-        engine.at_step = refuse
-        with pytest.raises(EngineRefused):
+        engine.at_step = reject
+        with pytest.raises(EngineRejected):
             await apps.stop("web", ASKER)
 
-    refused.clear()
+    rejected.clear()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults):
-        assert len(refused) == 1
+        assert len(rejected) == 1
 
 
 @pytest.mark.real
-async def test_a_delete_is_refused_whole_while_another_container_uses_the_data(
+async def test_a_delete_is_rejected_whole_while_another_container_uses_the_data(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     async with in_process_agent(tmp_path, engine_url) as in_process:
@@ -382,7 +382,7 @@ def _change_of(events: Any, app: str) -> str:
 
 
 @pytest.mark.real
-async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_told(
+async def test_a_start_that_was_interrupted_before_it_made_a_container_is_undone_and_reported(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     async with in_process_agent(tmp_path, engine_url, keep=True) as in_process:
@@ -399,5 +399,5 @@ async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_t
     async with in_process_agent(tmp_path, engine_url) as in_process:
         in_process.used.append(app.name)
         after = await in_process.until(app.name, progress=None)
-        assert (after["state"], after["message"]) == ("missing", "the start broke off")
+        assert (after["state"], after["message"]) == ("missing", "the start was interrupted")
         assert (await in_process.ask("PUT", f"/{app.name}/start")).json["message"] is None

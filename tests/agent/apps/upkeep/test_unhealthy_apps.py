@@ -31,7 +31,7 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
     do_nothing,
 )
-from tests.support.agent.running_apps import ASKER, AskedApps, running_apps, told
+from tests.support.agent.running_apps import ASKER, AskedApps, reported, running_apps
 from tests.support.waiting import async_until
 
 RESTART_STEPS = ("before stop", "after stop", "before start", "after start")
@@ -42,7 +42,7 @@ async def shows(metrics: CollectorRegistry, *, unhealthy: int) -> bool:
     return metrics.get_sample_value("rollcall_apps_unhealthy") == unhealthy
 
 
-async def assert_told_over_the_restart(apps: AskedApps, metrics: CollectorRegistry) -> None:
+async def assert_reported_over_the_restart(apps: AskedApps, metrics: CollectorRegistry) -> None:
     """Assert that an app counts as unhealthy though nothing was found since its restart."""
 
     async def begins_anew() -> bool:
@@ -55,7 +55,7 @@ async def assert_told_over_the_restart(apps: AskedApps, metrics: CollectorRegist
 
 
 @pytest.mark.slow
-async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_it_is_healthy(
+async def test_an_app_that_fails_its_check_is_reported_counted_and_restarted_until_it_is_healthy(
     tmp_path: Path,
 ) -> None:
     engine, program, metrics = FakeEngine(), Program(), CollectorRegistry()
@@ -83,7 +83,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         await async_until(restarted)
         (container,) = engine.state.containers.values()
         engine.happen("start", container)
-        await assert_told_over_the_restart(apps, metrics)
+        await assert_reported_over_the_restart(apps, metrics)
         program.exit_code = 0
         await until_healthy(apps, is_so=True)
 
@@ -133,7 +133,7 @@ async def test_unhealthy_apps_of_one_key_that_do_not_end_leave_restarts_to_other
         async def all_begun() -> bool:
             records = await apps.queries.all()
             found = [each.healthy for each in records if each.name != "web"]
-            restarted = ("agent", "restart", "done") in await told(apps)
+            restarted = ("agent", "restart", "done") in await reported(apps)
             return restarted and found == [False] * 20 and len(engine.stopping) >= 12
 
         await async_until(all_begun)
@@ -148,11 +148,11 @@ def test_the_engine_runs_as_many_programs_as_keys_checks_and_restarts_together_m
 
 
 async def until_restarted(apps: AskedApps) -> None:
-    """Wait until the restart is told, and the app runs and is healthy."""
+    """Wait until the restart is reported, and the app runs and is healthy."""
 
     async def restarted() -> bool:
-        told = [(each.by, each.action, each.outcome) for each in await apps.events("web")]
-        return told.count(("agent", "restart", "done")) == 1
+        reported = [(each.by, each.action, each.outcome) for each in await apps.events("web")]
+        return reported.count(("agent", "restart", "done")) == 1
 
     await async_until(restarted)
     await until_healthy(apps, is_so=True)
@@ -230,8 +230,8 @@ async def test_an_app_that_gets_healthy_by_itself_is_not_restarted(tmp_path: Pat
         engine.at_step, engine.check, before = note, fail_once, len(log.entries)
 
         async def healthy_again() -> bool:
-            told = [each["event"] for each in log.entries[before:]]
-            return "app is unhealthy" in told and "app is healthy again" in told
+            reported = [each["event"] for each in log.entries[before:]]
+            return "app is unhealthy" in reported and "app is healthy again" in reported
 
         await async_until(healthy_again)
         checks = len(engine.checked)

@@ -39,9 +39,9 @@ async def test_a_container_stopped_killed_paused_and_started_by_others_shows_its
         docker_client.pause(container)
     assert (await agent.get(name))["state"] == "paused"
     assert (await agent.ask("GET", f"/{name}/processes")).status == 200
-    refused = await agent.ask("PUT", f"/{name}/keys", "a good password")
-    assert refused.status == 409
-    assert "is paused" in refused.json["message"]
+    rejected = await agent.ask("PUT", f"/{name}/keys", "a good password")
+    assert rejected.status == 409
+    assert "is paused" in rejected.json["message"]
     async with change_noticed(agent):
         docker_client.unpause(container)
     assert (await agent.get(name))["state"] == "running"
@@ -166,9 +166,9 @@ async def test_a_disk_too_full_is_507_for_new_data_and_all_else_goes_on(
 
         assert (await full.ask("POST", "", body)).status == 507
         assert (await full.ask("PUT", f"/{name}/rebuild")).status == 507
-        refused = await full.ask("PUT", f"/{name}", {"env": {"A": "1"}})
-        assert refused.status == 507
-        assert "free" in refused.json["message"]
+        rejected = await full.ask("PUT", f"/{name}", {"env": {"A": "1"}})
+        assert rejected.status == 507
+        assert "free" in rejected.json["message"]
         assert (await full.ask("PUT", f"/{name}", {"memory": 40})).status == 200
         assert (await full.ask("PUT", f"/{name}/stop")).status == 200
         assert (await full.ask("PUT", f"/{name}/start")).status == 200

@@ -22,7 +22,7 @@ class LoadingRegistry:
         self.url = ""
         self.loading = False
         self.taken = 0
-        self.refused = 0
+        self.rejected = 0
         self.transports: set[asyncio.Transport] = set()
         self.hidden_by: int | None = None
         """The status that a proxy before the registry answers in its place."""
@@ -35,7 +35,7 @@ class LoadingRegistry:
             page = "<html><h1>The plain HTTP request was sent to HTTPS port</h1></html>"
             return web.Response(status=self.hidden_by, text=page, content_type="text/html")
         if self.loading:
-            self.refused += 1
+            self.rejected += 1
             return web.json_response({"message": "loading"}, status=503, headers=IDENTITY)
         self.taken += 1
         name = request.path.rpartition("/")[2]
@@ -96,9 +96,9 @@ async def test_heartbeats_share_a_connection_and_a_move_closes_it(group: Group) 
 
     await async_until(closed)
     first.loading = False
-    refused, taken = first.refused, first.taken
+    rejected, taken = first.rejected, first.taken
     await group.fleet.until_taken(20)
-    assert (first.refused, first.taken) == (refused, taken)
+    assert (first.rejected, first.taken) == (rejected, taken)
     assert group.host.moves == 1
 
 
@@ -123,10 +123,10 @@ async def test_while_all_are_loading_the_host_stays_and_keeps_one_connection(gro
     for registry in group.registries.values():
         registry.loading = True
 
-    async def refused() -> bool:
-        return all(registry.refused >= 5 for registry in group.registries.values())
+    async def rejected() -> bool:
+        return all(registry.rejected >= 5 for registry in group.registries.values())
 
-    await async_until(refused)
+    await async_until(rejected)
     assert group.used is used
     used.loading = False
     await group.fleet.until_taken(1)

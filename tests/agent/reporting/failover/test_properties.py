@@ -21,7 +21,7 @@ EPSILON = 0.001
 URLS = [f"http://registry-{number}:7655" for number in range(5)]
 FAILURES: list[RegistryError | None] = [
     None,
-    Unreachable("refused"),
+    Unreachable("rejected"),
     TooSlow("no answer"),
     Busy("503"),
     Busy("503 with Retry-After", retry_after_seconds=30),
@@ -50,7 +50,7 @@ class ScriptedRegistry(FakeRegistry):
         self.under_way = 0
 
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
-        """Answer as told."""
+        """Answer as the plan says."""
         request = Asked(self.url, self.answer)
         self.asked.append(request)
         self.under_way += 1

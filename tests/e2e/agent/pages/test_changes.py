@@ -115,7 +115,7 @@ def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
     assert shown.count("[The log is interrupted.") == 1
 
 
-def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, apps: Page) -> None:
+def test_a_rollback_a_restart_and_a_rebuild_are_done(app: AppOnAgent, apps: Page) -> None:
     change = {"description": "another"}
     answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json=change)
     assert answer.status_code == 200, answer.text

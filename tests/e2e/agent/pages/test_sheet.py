@@ -125,7 +125,7 @@ def test_a_hostname_that_begins_like_an_option_is_last_in_a_command(
     )
 
 
-def test_the_health_and_exit_codes_are_told(app: AppOnAgent, apps: Page) -> None:
+def test_the_health_and_exit_codes_are_reported(app: AppOnAgent, apps: Page) -> None:
     page = apps
     row = page.get_by_role("row", name=app.name)
     state = row.locator("td[data-title=State] .states-of-app")
@@ -146,7 +146,7 @@ def test_the_health_and_exit_codes_are_told(app: AppOnAgent, apps: Page) -> None
     expect(outcomes).to_have_text(["exit code 137", "exit code 0"])
 
 
-def test_a_key_that_may_read_has_no_buttons_and_a_change_without_a_key_is_refused_in_words(
+def test_a_key_that_may_read_has_no_buttons_and_a_change_without_a_key_is_rejected_in_words(
     app: AppOnAgent, tabs: Tabs
 ) -> None:
     before = app.record()
@@ -163,7 +163,7 @@ def test_a_key_that_may_read_has_no_buttons_and_a_change_without_a_key_is_refuse
     assert app.record()["state"] == before["state"]
 
 
-def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(app: AppOnAgent, tabs: Tabs) -> None:
+def test_a_wrong_key_is_rejected_and_a_logout_forgets_the_key(app: AppOnAgent, tabs: Tabs) -> None:
     page = tabs.open(app.agent.base_url)
     page.get_by_label("Key", exact=True).fill("wrong \N{SNOWMAN}")
     page.keyboard.press("Enter")
@@ -192,7 +192,7 @@ def test_a_pull_shows_how_far_it_is(app: AppOnAgent, apps: Page) -> None:
     expect(state).not_to_contain_text("%")
 
 
-def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
+def test_an_app_that_is_unhealthy_or_dead_is_reported_in_the_list_and_on_its_sheet(
     app: AppOnAgent, apps: Page, docker_client: docker.APIClient
 ) -> None:
     page = apps
@@ -425,7 +425,7 @@ def test_logs_are_searched_wrapped_held_and_downloaded(app: AppOnAgent, apps: Pa
     assert TICK.search(content)
 
 
-def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
+def test_an_agent_that_goes_away_and_comes_back_is_reported_and_its_logs_go_on(
     app: AppOnAgent, apps: Page
 ) -> None:
     page = app.open_sheet(apps)

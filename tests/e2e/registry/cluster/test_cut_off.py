@@ -24,7 +24,7 @@ SOON_SECONDS = 180.0
 STALE_SECONDS = 12
 QUICK = {"nodes": {"stale_after_seconds": 5}}
 NO_ANSWER_SECONDS = 5
-MIN_REFUSED = 3
+MIN_REJECTED = 3
 HOUR = 3600
 START = Callable[..., Daemon]
 
@@ -107,11 +107,11 @@ def test_a_registry_that_is_cut_off_confirms_nothing_that_another_one_has_change
     accept(there, "x", "second")
     late = time.monotonic() + VISIBLE_SECONDS
 
-    refused = 0
-    while refused < MIN_REFUSED:  # each takes some seconds
+    rejected = 0
+    while rejected < MIN_REJECTED:  # each takes some seconds
         began, status = time.monotonic(), post(here, "x", "first")
         assert began < late or status == 503
-        refused += status == 503
+        rejected += status == 503
 
     way.mend()
     accept(here, "x", "first")

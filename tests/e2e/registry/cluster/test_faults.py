@@ -26,8 +26,8 @@ async def test_changes_go_on_and_nothing_is_lost_over(
 
 @pytest.mark.release("a cluster without a quorum is in test_outages.py, without load")
 @pytest.mark.parametrize("fault", OF_MOST_SERVERS, ids=lambda fault: fault.__name__)
-async def test_changes_are_refused_and_nothing_is_lost_over(
+async def test_changes_are_rejected_and_nothing_is_lost_over(
     fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
 ) -> None:
     run = FaultRun(servers, registries, cables)
-    await run.over(fault, seconds=SECONDS, is_felt=FaultRun.is_refused)
+    await run.over(fault, seconds=SECONDS, is_felt=FaultRun.is_rejected)

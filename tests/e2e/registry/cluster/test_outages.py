@@ -82,12 +82,12 @@ def is_current(registry: Daemon) -> bool:
 
 
 def is_unavailable(registry: Daemon) -> bool:
-    """Return whether a heartbeat is refused, as one is that the store cannot keep."""
+    """Return whether a heartbeat is rejected, as one is that the store cannot keep."""
     answer = registry.ask("POST", "/nodes/new", json={"labels": [], "kv": {}})
     return answer.status_code == 503
 
 
-def was_told_503(agent: Daemon, registries: Sequence[Daemon]) -> bool:
+def was_reported_503(agent: Daemon, registries: Sequence[Daemon]) -> bool:
     """Return whether each registry answered the agent's last heartbeat to it with 503."""
     statuses = registry_statuses(agent)
     reasons = [statuses[registry.base_url]["reason"] or "" for registry in registries]
@@ -167,10 +167,10 @@ def says_how_old_it_is(registry: Daemon) -> None:
     assert int(registry.ask("GET", "/nodes").headers["Rollcall-Store-Age"]) > STALE_SECONDS
     assert "Rollcall-Store-Age" in registry.ask("GET", "/prometheus/web").headers
     assert registry.ask("GET", f"/nodes/{HOSTS[0]}/explain").json()["age_seconds"] > STALE_SECONDS
-    refused = registry.ask("POST", "/nodes/new", json={"labels": [], "kv": {}})
-    assert refused.status_code == 503
-    assert int(refused.headers["Retry-After"]) > 0
-    assert "NATS" in refused.json()["message"]
+    rejected = registry.ask("POST", "/nodes/new", json={"labels": [], "kv": {}})
+    assert rejected.status_code == 503
+    assert int(rejected.headers["Retry-After"]) > 0
+    assert "NATS" in rejected.json()["message"]
     assert states(registry)["stale"] == 0  # that time counts against no node
 
 
@@ -222,12 +222,14 @@ def test_an_agent_leaves_a_registry_that_is_cut_off_and_stays_while_all_answer_5
             server.kill()
         for registry in others:
             until(partial(is_unavailable, registry), "503", within=SOON_SECONDS)
-    until(partial(was_told_503, host.agent, registries), "503 of all", within=SOON_SECONDS)
+    until(partial(was_reported_503, host.agent, registries), "503 of all", within=SOON_SECONDS)
     assert host.used is second
     assert len(host.moves()) == 1
     cables[registries.index(first)].mend()
     servers.mend()
-    host.until_told("site:third", *registries, within=SOON_SECONDS)  # by whichever is back first
+    host.until_reported(
+        "site:third", *registries, within=SOON_SECONDS
+    )  # by whichever is back first
 
 
 def test_a_cluster_that_is_lost_and_starts_empty_heals_from_memory(

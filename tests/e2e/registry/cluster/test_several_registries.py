@@ -28,7 +28,7 @@ MAX_TIMES_LATE = 10
 LARGE = 16_000
 MIB_OF_LARGE = 20  # no more of them than this take a MiB
 RACES = 5
-CLONES = re.compile(r'heartbeats_refused_total\{reason="clone"\} (.*)')
+CLONES = re.compile(r'heartbeats_rejected_total\{reason="clone"\} (.*)')
 
 
 def post(registry: Daemon, hostname: str, agent: str = "a", label: str = "x") -> int:
@@ -73,7 +73,7 @@ def hostnames(registry: Daemon) -> list[str]:
 
 
 def clones(registry: Daemon) -> float:
-    """Return how many heartbeats of clones a registry has refused."""
+    """Return how many heartbeats of clones a registry has rejected."""
     found = CLONES.search(registry.ask("GET", "/metrics").text)
     return 0.0 if found is None else float(found[1])
 
@@ -170,7 +170,7 @@ def test_most_changes_are_visible_elsewhere_before_the_next_one_is_accepted(
     assert visible > CHANGES / 2
 
 
-def test_a_clone_is_refused_whichever_registry_it_reports_to(registries: list[Daemon]) -> None:
+def test_a_clone_is_rejected_whichever_registry_it_reports_to(registries: list[Daemon]) -> None:
     accept(registries[0], "one", agent="a")
     until(lambda: hostnames(registries[2]) == ["one"], "the node", within=SOON_SECONDS)
 
@@ -179,7 +179,7 @@ def test_a_clone_is_refused_whichever_registry_it_reports_to(registries: list[Da
     assert clones(registries[2]) == before + 1
 
 
-def test_an_instance_that_was_replaced_is_refused_whichever_registry_it_reports_to(
+def test_an_instance_that_was_replaced_is_rejected_whichever_registry_it_reports_to(
     registries: list[Daemon],
 ) -> None:
     for registry, instance in zip(registries, ("i1", "i2"), strict=False):
@@ -197,7 +197,7 @@ def test_the_bound_holds_for_all_but_what_two_registries_accept_at_once(
     here, elsewhere = both = [start_registry(nodes={"max_mib": 1}) for _ in range(2)]
 
     def is_full(text: str) -> bool:
-        """Post nodes until one is refused."""
+        """Post nodes until one is rejected."""
         names = (f"{text}{number}" for number in range(MIB_OF_LARGE))
         return any(post_large(here, name, "a") == 507 for name in names)
 
@@ -228,7 +228,7 @@ def test_the_bound_holds_for_all_but_what_two_registries_accept_at_once(
     assert decided > RACES / 2
 
 
-def test_of_two_hosts_that_take_a_name_at_once_one_is_refused(registries: list[Daemon]) -> None:
+def test_of_two_hosts_that_take_a_name_at_once_one_is_rejected(registries: list[Daemon]) -> None:
     agents, decided = [f"agent-{number}" for number in range(3)], 0
     with ThreadPoolExecutor(3) as threads:
         for number in range(CHANGES):

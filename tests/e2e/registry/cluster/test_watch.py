@@ -63,10 +63,10 @@ def test_a_watch_that_moves_learns_which_hosts_are_stale_there(
             for seconds in (600, 2)
         )
         post(patient, "silent")
-        told = watch(patient, 3)
+        reported = watch(patient, 3)
         until(lambda: strict.ask("GET", "/nodes?stale=true").json(), "stale", within=SOON_SECONDS)
         post(patient, "other")  # after the host has become stale at the other registry
-        (changed,) = watch(patient, 1, told[-1][0])
+        (changed,) = watch(patient, 1, reported[-1][0])
         until(partial(shows, strict, ["other", "silent"]), "the change", within=SOON_SECONDS)
 
         moved = watch(strict, 4, changed[0])
@@ -80,15 +80,15 @@ def test_a_watch_goes_on_at_another_registry_without_a_gap(registries: list[Daem
     first, second, third = registries
     for name in ("a", "b"):
         post(first, name)
-    told = watch(first, 4)
-    assert [kind for _, kind, _ in told] == ["reset", "node", "node", "listed"]
+    reported = watch(first, 4)
+    assert [kind for _, kind, _ in reported] == ["reset", "node", "node", "listed"]
 
     post(second, "c")
     assert first.ask("DELETE", "/nodes/a").status_code == 200
     until(partial(shows, third, ["b", "c"]), "the changes", within=SOON_SECONDS)
     first.kill()
 
-    went_on = watch(third, 2, told[-1][0])
+    went_on = watch(third, 2, reported[-1][0])
     assert {(kind, '"c"' in data, '"a"' in data) for _, kind, data in went_on} == {
         ("node", True, True),  # each has the label a
         ("gone", False, True),

@@ -155,7 +155,7 @@ NO_HTTP = [
 ]
 
 
-def test_what_is_no_http_is_refused_with_a_message_and_no_traceback(
+def test_what_is_no_http_is_rejected_with_a_message_and_no_traceback(
     attacked: Attacked, sockets: ExitStack
 ) -> None:
     for request in NO_HTTP:

@@ -235,8 +235,8 @@ async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
     daemons.prefix = unit_cgroup.prefix()
     registry = await asyncio.to_thread(daemons.registry, store=f"sqlite:///{path}")
     assert unit_cgroup.holds(registry.pid)
-    refused = await asyncio.to_thread(fill_to_the_bound, registry)
-    assert refused.status_code == 507
+    rejected = await asyncio.to_thread(fill_to_the_bound, registry)
+    assert rejected.status_code == 507
 
     await run_load(registry, LOAD)
 
@@ -264,7 +264,7 @@ def unit_cgroup() -> Iterator[MemoryCgroup]:
 
 
 def fill_to_the_bound(registry: Daemon) -> Response:
-    """Add large nodes until one is refused; then there is room for small ones alone."""
+    """Add large nodes until one is rejected; then there is room for small ones alone."""
     value = "x" * 16_000
     for number in itertools.count():
         body = {"labels": [], "kv": {f"k{n}": value for n in range(60)}}

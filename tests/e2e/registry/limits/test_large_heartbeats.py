@@ -13,7 +13,7 @@ from tests.support.run.release import some_of
 pytestmark = pytest.mark.real
 
 CHANGES_PER_MINUTE = 10
-REFUSED = 80
+REJECTED = 80
 # To receive a body and to compare it with the last one is what is left.
 MAX_SHARE = 0.5
 LABELS = [f"prometheus:s{number}:l{number}:{'v' * 170}" for number in range(4000)]
@@ -30,7 +30,7 @@ def changed_body(number: int) -> bytes:
     return msgspec.json.encode({"labels": LABELS, "kv": {"number": f"{number:06}"}})
 
 
-def refused_body(number: int) -> bytes:
+def rejected_body(number: int) -> bytes:
     """Return a body that is decoded to its end before a mistake is found: a key stands twice."""
     return changed_body(number).replace(b'"kv":{', b'"kv":{"number":"",')
 
@@ -52,7 +52,7 @@ def send(registry: Daemon, bodies: list[bytes]) -> tuple[list[int], float]:
 @pytest.mark.parametrize(
     ("body", "status"),
     some_of(
-        [(changed_body, 200), (refused_body, 400)],
+        [(changed_body, 200), (rejected_body, 400)],
         (changed_body, 200),
         reason="the same limit for bodies with a mistake",
     ),
@@ -64,7 +64,7 @@ def test_large_heartbeats_beyond_the_limit_cost_little(
     assert statuses == [status] * CHANGES_PER_MINUTE
 
     send(registry, [body(number) for number in range(100, 120)])  # of which some fit
-    statuses, refused = send(registry, [body(number) for number in range(200, 200 + REFUSED)])
+    statuses, rejected = send(registry, [body(number) for number in range(200, 200 + REJECTED)])
 
-    assert statuses.count(429) > REFUSED * 0.8
-    assert refused < decoded * MAX_SHARE
+    assert statuses.count(429) > REJECTED * 0.8
+    assert rejected < decoded * MAX_SHARE

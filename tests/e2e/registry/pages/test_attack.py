@@ -39,7 +39,7 @@ def test_nothing_that_hosts_say_is_executed_or_loaded(
     kv["screen"] = "\x1b[2J"
     for number in range(3):
         post(registry, f"__proto__.{number}", labels, kv | {"apps.unhealthy": "<b>9</b>"})
-    # Names that no node may have stand among those that were refused.
+    # Names that no node may have stand among those that were rejected.
     for name in ("%3Cimg%20src=x%20onerror=alert(1)%3E", "%22onmouseover=alert(1)"):
         assert registry.ask("POST", f"/nodes/{name}", json={}).status_code == 400
     registry.ask("GET", "/prometheus/%3Cscript%3Ealert(1)%3C%2Fscript%3E?format=http_sd")

@@ -32,11 +32,11 @@ def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs
     post(registry, "-switch-2", [], {})
     page = log_in(tabs, registry)
     expect(page.locator(".tile.stale strong")).to_have_text("3")
-    expect(page.locator(".tile.stale")).to_have_attribute("title", "Not heard for more than 1 s")
+    expect(page.locator(".tile.stale")).to_have_attribute("title", "Not seen for more than 1 s")
     page.get_by_role("link", name="web-1").click()
     notice = page.locator(".notice.bad")
     last = registry.ask("GET", "/nodes/web-1").json()[0]["last_update"]
-    expect(notice).to_contain_text(f"Not heard since {page.evaluate(SHOWN_TIME, last)}")
+    expect(notice).to_contain_text(f"Not seen since {page.evaluate(SHOWN_TIME, last)}")
     expect(notice).to_contain_text("A host is stale after 1 s without a heartbeat.")
     expect(notice).to_contain_text("its agent stopped")
     commands = ["rollcall node web-1", "systemctl status rollcall-agent"]

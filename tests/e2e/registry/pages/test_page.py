@@ -69,7 +69,7 @@ def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:
         assert registry.ask("GET", path).status_code == 404
 
 
-def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(registry: Daemon, tabs: Tabs) -> None:
+def test_a_wrong_key_is_rejected_and_a_logout_forgets_the_key(registry: Daemon, tabs: Tabs) -> None:
     page = tabs.open(registry.base_url)
     page.get_by_label("Key", exact=True).fill("w\N{LATIN SMALL LETTER O WITH DIAERESIS}rong \u2603")
     page.keyboard.press("Enter")
@@ -118,7 +118,7 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
         "1 of 4 run, 1 stopped2 down1 unhealthy, as it said last. Its agent shows them."
     )
     expect(sheet).to_contain_text(
-        "Stopped by somebody, or ended by itself: the agent's page tells."
+        "Stopped by somebody, or ended by itself: the agent's page shows which."
     )
     tab_to(page, "Open its agent at https://web-1.test:7656")
     link = page.get_by_role("link", name="Open its agent")
@@ -279,7 +279,7 @@ def test_each_view_says_that_hosts_may_be_missing_or_that_the_store_is_away(
     each_view_says("The registry has not reached its store since")
 
 
-def test_services_and_their_scrapers_and_refused_hosts_are_shown(
+def test_services_and_their_scrapers_and_rejected_hosts_are_shown(
     daemons: Daemons, tabs: Tabs
 ) -> None:
     registry = daemons.registry(nodes={"denied": ["lost-1", "old-*"]})
@@ -290,7 +290,7 @@ def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     post(registry, "web-2", ["prometheus:mail"], {})
     registry.ask("GET", "/prometheus/web?format=http_sd")
     page = log_in(tabs, registry)
-    expect(page.locator(".tile.refused strong")).to_have_text("1")
+    expect(page.locator(".tile.rejected strong")).to_have_text("1")
     page.get_by_role("link", name="Services").click()
     row = page.get_by_role("row", name="web")
     expect(row).to_contain_text("ops from 127.0.0.1")
@@ -305,7 +305,7 @@ def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     expect(row).to_be_visible()
     expect(services).to_have_count(1)
     page.get_by_role("link", name="Registry", exact=True).click()
-    expect(page.get_by_role("table", name="Refused")).to_contain_text("409")
+    expect(page.get_by_role("table", name="Rejected")).to_contain_text("409")
     denied = "2 names and patterns; 1 of these hosts reported in the last hour"
     expect(page.get_by_text(denied)).to_be_visible()
 

@@ -86,13 +86,13 @@ def test_no_acknowledged_change_is_lost_on_the_way_to_nats_and_back(
         acknowledged = WriteLoad(registry, seed=turn).run_until_signal(signal.SIGTERM)
         assert registry.wait() == 0
 
-        told = copied(registry, source, target)
+        reported = copied(registry, source, target)
 
         use(registry, target)
         registry.start()
         found = sequences(registry)
-        assert f": {len(found)} nodes, all that " in told
-        assert f"use it as `store: {target}`" in told
+        assert f": {len(found)} nodes, all that " in reported
+        assert f"use it as `store: {target}`" in reported
         assert_kept(acknowledged, found)
         checked = run_command("rollcall-registry", registry, "check")
         assert checked.returncode == 0, checked.stderr
@@ -101,18 +101,18 @@ def test_no_acknowledged_change_is_lost_on_the_way_to_nats_and_back(
 def test_a_store_that_a_registry_uses_is_not_copied(servers: NatsCluster, registry: Daemon) -> None:
     file, bucket = store_of(registry), servers.url()
     assert registry.ask("POST", "/nodes/a", json={"labels": [], "kv": {"seq": "1"}}).ok
-    refused = copy(registry, file, bucket)
-    assert refused.returncode == 1
-    assert "in use by another process, such as a registry: stop it first" in refused.stderr
+    rejected = copy(registry, file, bucket)
+    assert rejected.returncode == 1
+    assert "in use by another process, such as a registry: stop it first" in rejected.stderr
     registry.terminate()
     use(registry, bucket)
     registry.start()
 
     for source, target in ((bucket, file.replace(".db", "-2.db")), (file, bucket)):
-        refused = copy(registry, source, target)
-        assert refused.returncode == 1
-        assert "is in use by a registry" in refused.stderr
-        assert "stop each that uses it" in refused.stderr
+        rejected = copy(registry, source, target)
+        assert rejected.returncode == 1
+        assert "is in use by a registry" in rejected.stderr
+        assert "stop each that uses it" in rejected.stderr
 
     assert sequences(registry) == {}
 
@@ -154,7 +154,7 @@ BAD_INPUTS: list[tuple[tuple[str, ...], int, str]] = [
 ]
 
 
-def test_each_bad_input_is_told(
+def test_each_bad_input_is_reported(
     servers: NatsCluster, registry: Daemon, free_port: FreePort
 ) -> None:
     words = {

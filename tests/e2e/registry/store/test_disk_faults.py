@@ -152,16 +152,20 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
         if small.post(f"h{number}", "x" * 10_000) != 200:
             break
         taken.add(f"h{number}")
-    refused = registry.ask("POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}})
+    rejected = registry.ask(
+        "POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}}
+    )
 
-    assert refused.status_code == 507
-    assert "full" in refused.json()["message"]
-    assert "Retry-After" in refused.headers
+    assert rejected.status_code == 507
+    assert "full" in rejected.json()["message"]
+    assert "Retry-After" in rejected.headers
     reads_go_on(registry, taken)
     registry.kill()
     registry.start()
-    refused = registry.ask("POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}})
-    assert refused.status_code == 507
+    rejected = registry.ask(
+        "POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}}
+    )
+    assert rejected.status_code == 507
     reads_go_on(registry, taken)
     small.empty()
     until(lambda: "store" not in registry.ask("GET", "/healthz").json(), "recovery", within=10)
@@ -210,9 +214,9 @@ def test_a_disk_that_hangs_is_503_and_nobody_gets_stale(
         again = registry.ask("POST", "/nodes/changed", json=after)
         until(lambda: registry.ask("GET", "/healthz").status_code == 503, "health", within=10)
         unchanged = registry.ask("POST", "/nodes/unchanged", json=before)
-        for refused in (waited, again, unchanged):
-            assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
-            assert "disk" in refused.json()["message"]
+        for rejected in (waited, again, unchanged):
+            assert (rejected.status_code, "Retry-After" in rejected.headers) == (503, True)
+            assert "disk" in rejected.json()["message"]
         assert registry.ask("GET", "/status").json()["store"]["state"] == "unreachable"
         assert registry.ask("GET", "/nodes?stale=true").json() == []
         assert len(registry.ask("GET", "/prometheus/x").json()) == 2

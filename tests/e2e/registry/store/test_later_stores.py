@@ -51,26 +51,26 @@ async def write_format(server: NatsCluster) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["check"]])
-def test_a_file_is_refused_with_the_status_after_which_systemd_tries_no_more(
+def test_a_file_is_rejected_with_the_status_after_which_systemd_tries_no_more(
     daemons: Daemons, tmp_path: Path, arguments: list[str]
 ) -> None:
     path = tmp_path / "registry.db"
-    refused = run_command("rollcall-registry", with_later_file(daemons, path), *arguments)
+    rejected = run_command("rollcall-registry", with_later_file(daemons, path), *arguments)
 
-    assert refused.returncode == status_that_systemd_takes_as_final()
-    told = refused.stderr.splitlines()[-1]
-    assert told.startswith(f"rollcall-registry: {path} has schema version {LATER_VERSION}, ")
-    assert told.endswith(": run the release that wrote it, or a later one")
+    assert rejected.returncode == status_that_systemd_takes_as_final()
+    reported = rejected.stderr.splitlines()[-1]
+    assert reported.startswith(f"rollcall-registry: {path} has schema version {LATER_VERSION}, ")
+    assert reported.endswith(": run the release that wrote it, or a later one")
 
 
 @pytest.mark.parametrize("arguments", [[], ["check"]])
-def test_a_bucket_is_refused_with_the_status_after_which_systemd_tries_no_more(
+def test_a_bucket_is_rejected_with_the_status_after_which_systemd_tries_no_more(
     daemons: Daemons, server: NatsCluster, arguments: list[str]
 ) -> None:
-    refused = run_command("rollcall-registry", with_later_bucket(daemons, server), *arguments)
+    rejected = run_command("rollcall-registry", with_later_bucket(daemons, server), *arguments)
 
-    assert refused.returncode == status_that_systemd_takes_as_final()
-    assert refused.stderr.splitlines()[-1] == (
+    assert rejected.returncode == status_that_systemd_takes_as_final()
+    assert rejected.stderr.splitlines()[-1] == (
         f"rollcall-registry: {server.url()} is written in format 2, this release knows format 1:"
         " run the release that wrote it, or a later one"
     )

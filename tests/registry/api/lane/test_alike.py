@@ -75,14 +75,14 @@ async def responses(
 
 
 async def state(registry: InProcessRegistry) -> dict[str, Any]:
-    """Return what is known, stored, counted and told of the audit log."""
+    """Return what is known, stored, counted and in the audit log."""
     components = registry.components
     await components.nodes.writes.flush()
     metrics = [
         line
         for family in registry.metrics.collect()
         for line in family.samples
-        if line.name in {"rollcall_http_request_duration_seconds_count", "rollcall_http_refusals"}
+        if line.name in {"rollcall_http_request_duration_seconds_count", "rollcall_http_rejections"}
     ]
     return {
         "nodes": [
@@ -111,8 +111,10 @@ async def test_a_pipeline_is_answered_alike_with_and_without_the_lane(
         async with in_process_registry(
             lane=lane, tls=transport.server(), timeouts=SHORT_LINGER
         ) as registry:
-            told = await responses(registry, kinds, cuts, ending=ending, context=transport.client)
-            found.append((told, await state(registry)))
+            reported = await responses(
+                registry, kinds, cuts, ending=ending, context=transport.client
+            )
+            found.append((reported, await state(registry)))
     assert found[0] == found[1]
     assert found[0][0][-1] == b""
 

@@ -91,7 +91,7 @@ async def test_who_is_rejected_and_who_scrapes_is_the_client_not_the_proxy() -> 
         assert services[0]["scrapers"][0]["address"] == "198.51.100.1"
         rejected = b'{"labels": [1], "kv": {}}'
         assert await report(registry, ("a", forwarded("198.51.100.3"), rejected)) == [400]
-        (entry,) = (await registry.get("/status"))["refused"]
+        (entry,) = (await registry.get("/status"))["rejected"]
         assert (entry["hostname"], entry["address"]) == ("a", "198.51.100.3")
 
 

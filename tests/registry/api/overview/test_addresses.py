@@ -95,8 +95,8 @@ async def test_a_watch_with_addresses_sends_a_node_that_moves_and_no_other_watch
     names = [event.data.get("hostname") for event in plain.events if event.kind == "node"]
     assert names == ["web-1", "web-2"]
     assert all("address" not in node for node in plain.nodes.values())
-    told = [addresses([event.data]) for event in addressed.events if event.kind == "node"]
-    assert told == [{"web-1": "192.0.2.1"}, {"web-1": "192.0.2.2"}, {"web-2": "192.0.2.5"}]
+    reported = [addresses([event.data]) for event in addressed.events if event.kind == "node"]
+    assert reported == [{"web-1": "192.0.2.1"}, {"web-1": "192.0.2.2"}, {"web-2": "192.0.2.5"}]
 
 
 async def test_a_resumed_watch_with_addresses_is_sent_the_moves_since(

@@ -16,11 +16,11 @@ async def test_all_services_with_what_was_left_out(registry: InProcessRegistry) 
     )
     registry.clock.pass_seconds(12)
 
-    told = await registry.get("/nodes/H1./explain")
+    reported = await registry.get("/nodes/H1./explain")
 
-    web = told["services"][1]
+    web = reported["services"][1]
     whys = [left_out.pop("why") for left_out in web["left_out"]]
-    assert told == {
+    assert reported == {
         "hostname": "h1",
         "address": "127.0.0.1",
         "stale": False,
@@ -111,7 +111,7 @@ async def test_labels_that_look_misspelt_are_warned_of(registry: InProcessRegist
     ]
 
 
-async def test_of_thousands_of_misspelt_labels_the_first_are_told(
+async def test_of_thousands_of_misspelt_labels_the_first_are_reported(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("h1", [f"Prometheus:s{number}" for number in range(1000)])

@@ -1,4 +1,4 @@
-"""GET /status: how the registry is, which hosts it refuses, and its last hours."""
+"""GET /status: how the registry is, which hosts it rejects, and its last hours."""
 
 from io import BytesIO
 from typing import Any
@@ -23,8 +23,8 @@ from tests.support.registry.in_process import (
 from tests.support.registry.stores.memory_store import MemoryStore
 
 
-async def refused(registry: InProcessRegistry) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await registry.get("/status"))["refused"]
+async def rejected(registry: InProcessRegistry) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await registry.get("/status"))["rejected"]
     return found
 
 
@@ -56,7 +56,7 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
             "roll_call": None,
         },
         "nodes": {"total": 2, "fresh": 1, "stale": 1, "held": 0, "apps_down": 0},
-        "refused": [],
+        "rejected": [],
         "history": {
             "step_seconds": 60,
             "until": WALL,
@@ -96,7 +96,7 @@ async def test_a_warm_up_and_members() -> None:
         (StoreUnreachable("no quorum"), "unreachable"),
     ],
 )
-async def test_a_store_that_fails_is_told(
+async def test_a_store_that_fails_is_reported(
     registry: InProcessRegistry, failure: Exception, state: str
 ) -> None:
     await registry.post("a")
@@ -111,7 +111,7 @@ async def test_a_store_that_fails_is_told(
     assert (await registry.get("/status"))["store"]["state"] == "ok"
 
 
-async def test_a_store_that_is_silent_or_at_risk_is_told(registry: InProcessRegistry) -> None:
+async def test_a_store_that_is_silent_or_at_risk_is_reported(registry: InProcessRegistry) -> None:
     registry.store.age, registry.store.problem = 5.0, "no quorum"
     store = (await registry.get("/status"))["store"]
     assert (store["state"], store["message"]) == ("unreachable", "no quorum")
@@ -133,7 +133,7 @@ async def test_it_is_answered_while_the_store_is_loading() -> None:
         }
 
 
-async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(
+async def test_hosts_that_are_rejected_are_reported_whoever_rejects_them(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", kv={"agent.id": "one"})
@@ -143,7 +143,7 @@ async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(
     await registry.ask("POST", "/nodes/web-3", data=BytesIO(b"x" * (1024 * 1024 + 1)))
     await registry.ask("POST", "/nodes/web_4%21", json={"labels": [], "kv": {}})
 
-    found = await refused(registry)
+    found = await rejected(registry)
 
     assert [(one["hostname"], one["status"], one["at"] - WALL) for one in found] == [
         ("web_4!", 400, 1),
@@ -156,7 +156,7 @@ async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(
 
 
 @pytest.mark.parametrize("key", [READER, SCRAPER, WEB_HOSTS, NodeKeys([NODE_SECRET]).make("db-2")])
-async def test_a_key_that_may_not_report_a_host_hides_and_shows_no_refusal(
+async def test_a_key_that_may_not_report_a_host_hides_and_shows_no_rejection(
     registry: InProcessRegistry, key: str
 ) -> None:
     await registry.ask("POST", "/nodes/web-2", data=b"{}")
@@ -164,10 +164,10 @@ async def test_a_key_that_may_not_report_a_host_hides_and_shows_no_refusal(
         assert (await registry.post(f"ghost-{number}", key=key)).status == 403
     assert (await registry.post("db-1", key=key)).status == 403
 
-    assert [one["hostname"] for one in await refused(registry)] == ["web-2"]
+    assert [one["hostname"] for one in await rejected(registry)] == ["web-2"]
 
 
-async def test_what_is_about_no_host_is_not_told_of(registry: InProcessRegistry) -> None:
+async def test_what_is_about_no_host_is_not_reported(registry: InProcessRegistry) -> None:
     await registry.post("web-1", key=None)
     await registry.post("web-1", key="no-such-key-0123456789")
     await registry.ask("DELETE", "/nodes/web-1")
@@ -180,7 +180,7 @@ async def test_what_is_about_no_host_is_not_told_of(registry: InProcessRegistry)
         registry.store.failure = None
         await registry.components.nodes.writes.flush()
 
-    assert await refused(registry) == []
+    assert await rejected(registry) == []
 
 
 async def test_a_host_that_was_accepted_since_is_left_out() -> None:
@@ -189,19 +189,19 @@ async def test_a_host_that_was_accepted_since_is_left_out() -> None:
         assert (await registry.post("web-1", ["b"])).status == 429
         registry.clock.pass_seconds(89)
         await registry.post("web-1", ["b"])
-        assert [one["status"] for one in await refused(registry)] == [429]
+        assert [one["status"] for one in await rejected(registry)] == [429]
         registry.clock.pass_seconds(1)
-        assert await refused(registry) == []
+        assert await rejected(registry) == []
 
 
-async def test_a_clone_is_told_of_for_as_long_as_it_posts(registry: InProcessRegistry) -> None:
+async def test_a_clone_is_reported_for_as_long_as_it_posts(registry: InProcessRegistry) -> None:
     await registry.post("web-1", kv={"agent.id": "one"})
     for _ in range(8):
         registry.clock.pass_seconds(15)
         await registry.post("web-1", kv={"agent.id": "one"})
         registry.clock.pass_seconds(15)
         await registry.post("web-1", kv={"agent.id": "two"})
-        assert [one["at"] for one in await refused(registry)] == [int(registry.clock.wall)]
+        assert [one["at"] for one in await rejected(registry)] == [int(registry.clock.wall)]
 
 
 async def test_a_host_that_never_returns_is_left_out_after_an_hour(
@@ -212,20 +212,18 @@ async def test_a_host_that_never_returns_is_left_out_after_an_hour(
     await registry.ask("POST", "/nodes/mistyped", data=b"{}")
     registry.clock.pass_seconds(3599)
     await registry.ask("POST", "/nodes/late", data=b"{}")
-    assert [one["hostname"] for one in await refused(registry)] == ["late", "mistyped", "web-1"]
+    assert [one["hostname"] for one in await rejected(registry)] == ["late", "mistyped", "web-1"]
     registry.clock.pass_seconds(1)
-    assert [one["hostname"] for one in await refused(registry)] == ["late"]
+    assert [one["hostname"] for one in await rejected(registry)] == ["late"]
 
 
-async def test_with_a_longer_time_until_hosts_are_stale_a_refused_one_is_told_of_for_as_long() -> (
-    None
-):
+async def test_with_a_longer_stale_time_a_rejected_host_is_reported_for_as_long() -> None:
     async with in_process_registry(stale_after=7200) as registry:
         await registry.ask("POST", "/nodes/mistyped", data=b"{}")
         registry.clock.pass_seconds(7199)
-        assert [one["hostname"] for one in await refused(registry)] == ["mistyped"]
+        assert [one["hostname"] for one in await rejected(registry)] == ["mistyped"]
         registry.clock.pass_seconds(1)
-        assert await refused(registry) == []
+        assert await rejected(registry) == []
 
 
 @pytest.mark.slow
@@ -234,7 +232,7 @@ async def test_the_last_hundred_hosts_are_kept_each_once(registry: InProcessRegi
         await registry.ask("POST", f"/nodes/web-{number}", data=b"{}")
         await registry.ask("POST", "/nodes/again", data=b"[]")
 
-    found = await refused(registry)
+    found = await rejected(registry)
 
     assert len(found) == MAX_HOSTS
     assert [one["hostname"] for one in found[:2]] == ["again", f"web-{MAX_HOSTS + 19}"]

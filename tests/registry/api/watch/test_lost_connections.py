@@ -123,7 +123,7 @@ class Fleet:
         self._marks += 1
         mark = {"mark": str(self._marks)}
         assert (await self._registry.post(MARK, ["service:a"], mark)).status == 200
-        # Where the mark was stale, the event that tells that it is fresh again comes last.
+        # Where the mark was stale, the event that shows that it is fresh again comes last.
         knowing = asyncio.create_task(
             watcher.until(
                 lambda seen: seen.nodes.get(MARK, {}).get("kv") == mark and MARK not in seen.stale

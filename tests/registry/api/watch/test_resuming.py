@@ -44,7 +44,7 @@ async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
 
 
 @pytest.mark.slow
-async def test_who_resumes_right_after_a_stale_node_is_told_when_it_goes(
+async def test_who_resumes_right_after_a_stale_node_is_reported_when_it_goes(
     registry: InProcessRegistry,
 ) -> None:
     for hostname in ("web-1", "web-2"):
@@ -61,7 +61,7 @@ async def test_who_resumes_right_after_a_stale_node_is_told_when_it_goes(
 
 
 @pytest.mark.slow
-async def test_who_resumes_between_the_events_of_a_stale_node_is_told_that_it_is_stale(
+async def test_who_resumes_between_the_events_of_a_stale_node_is_reported_that_it_is_stale(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1")

@@ -124,7 +124,9 @@ async def test_each_change_is_an_event_and_heartbeats_are_none(registry: InProce
         ]
 
 
-async def test_who_begins_later_is_told_which_nodes_are_stale(registry: InProcessRegistry) -> None:
+async def test_who_begins_later_is_reported_which_nodes_are_stale(
+    registry: InProcessRegistry,
+) -> None:
     await registry.post("web-1")
     registry.clock.pass_seconds(100)
     await registry.post("web-2")

@@ -232,7 +232,7 @@ class Writing(Publisher):
 
 
 class Nodes(Followed):
-    """Nodes in memory, last heard of some seconds ago."""
+    """Nodes in memory, last seen some seconds ago."""
 
     def __init__(self, *hosts: str) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ async def test_ages_that_are_cut_off_take_none_of_the_complete_ones_away() -> No
 
     killed = Writing(bucket)
     killed.uptime.begin(LATER)
-    killed.left = 3  # what was heard, a mark, the ages of some, and nothing of the others
+    killed.left = 3  # what was seen, a mark, the ages of some, and nothing of the others
     await write_ages(killed, bucket, Nodes("a", *HOSTS))
 
     late = dict.fromkeys(HOSTS[-2:], AGE + LATER - START)

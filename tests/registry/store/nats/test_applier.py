@@ -126,7 +126,7 @@ def heard(sequence: int, *, seen: int) -> Message:
         pytest.param(3, True, id="after that"),
     ],
 )
-async def test_what_was_heard_of_counts_for_the_node_as_it_was_then(
+async def test_what_was_seen_counts_for_the_node_as_it_was_then(
     seen: int, *, is_taken: bool
 ) -> None:
     messages = (stored(1, 1.0), stored(3, 3.0), heard(4, seen=seen))
@@ -183,7 +183,7 @@ async def test_what_was_written_by_hand_is_ignored(key: str, value: bytes) -> No
     assert all(name == "a" for _, name in parts.memory.received if name)
 
 
-async def test_ages_of_another_registry_are_told_to_one_that_runs() -> None:
+async def test_ages_of_another_registry_have_to_one_that_runs() -> None:
     parts = Parts("b")
     parts.publisher.uptime.begin(1000.0)
     parts.applier.receive(stored(1, 1.0))
@@ -192,8 +192,8 @@ async def test_ages_of_another_registry_are_told_to_one_that_runs() -> None:
 
     parts.applier.receive(Message(2, "ages.other-1.0", encode(ages), {}, 0))
 
-    kind, told = parts.memory.received[-1]
+    kind, reported = parts.memory.received[-1]
     assert kind == "heard before"
-    assert isinstance(told, HeardBefore)
-    assert told[:3] == ("a", 7, "192.0.2.7")
-    assert told.age == pytest.approx(1000, abs=60)
+    assert isinstance(reported, HeardBefore)
+    assert reported[:3] == ("a", 7, "192.0.2.7")
+    assert reported.age == pytest.approx(1000, abs=60)

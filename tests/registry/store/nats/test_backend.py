@@ -43,7 +43,7 @@ def fill(server: NatsCluster, url: str, *hostnames: str) -> None:
 
 
 async def hear(server: NatsCluster, url: str, hostname: str, *, uptime: float, now: float) -> None:
-    """Report as another registry that a node was heard of then, and the uptime of now."""
+    """Report as another registry that a node was seen then, and the uptime of now."""
     prefix = f"$KV.{url.rpartition('/')[2]}.heard.other.0"
     reports = {uptime: [(hostname, 1_700_000_000, "192.0.2.1")], now: []}
     async with connected([f"nats://{server.servers[0].address}"], NatsLogin()) as link:
@@ -168,7 +168,7 @@ async def before_first(
         await reaction
 
 
-async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
+async def test_a_restore_is_rejected_if_a_registry_begins_before_it_writes(
     server: NatsCluster, url: str, tmp_path: Path
 ) -> None:
     write_backup([row("b")], tmp_path / "backup")
@@ -185,7 +185,7 @@ async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
     assert [one.hostname for one in await asyncio.to_thread(rows_in, server, url)] == ["a"]
 
 
-async def test_a_restore_tells_of_a_registry_that_began_before_it_was_complete(
+async def test_a_restore_shows_of_a_registry_that_began_before_it_was_complete(
     server: NatsCluster, url: str, tmp_path: Path
 ) -> None:
     write_backup([row(name) for name in MANY], tmp_path / "backup")
@@ -216,7 +216,7 @@ def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-def test_a_backup_that_is_cut_off_is_refused(
+def test_a_backup_that_is_cut_off_is_rejected(
     cut: int, server: NatsCluster, url: str, backend: NatsBackend, tmp_path: Path
 ) -> None:
     fill(server, url, "a", "b")

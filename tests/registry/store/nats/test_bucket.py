@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from registry.errors import StoreOpenError
 from registry.store.backend import backend_of
-from registry.store.nats.bucket import Refused, ask_jetstream
+from registry.store.nats.bucket import Rejected, ask_jetstream
 from registry.store.nats.link import NoConnection, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.registry.nats.buckets import open_bucket
@@ -47,10 +47,10 @@ async def make(servers: NatsCluster, bucket: str, settings: Mapping[str, Any]) -
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-async def test_a_bucket_that_would_lose_nodes_is_refused(
+async def test_a_bucket_that_would_lose_nodes_is_rejected(
     settings: Mapping[str, Any], reason: str, server: NatsCluster
 ) -> None:
-    bucket = f"refused-{next(iter(settings))}"
+    bucket = f"rejected-{next(iter(settings))}"
     await make(server, bucket, settings)
 
     with pytest.raises(StoreOpenError, match=re.escape(reason)):
@@ -61,9 +61,9 @@ async def test_a_bucket_that_would_lose_nodes_is_refused(
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("code", "error"),
-    [(10008, NoConnection), (10009, NoConnection), (10076, NoConnection), (10059, Refused)],
+    [(10008, NoConnection), (10009, NoConnection), (10076, NoConnection), (10059, Rejected)],
 )
-async def test_what_passes_is_no_refusal(
+async def test_what_passes_is_no_rejection(
     code: int, error: type[Exception], server: NatsCluster
 ) -> None:
     async def answer(message: Msg) -> None:
@@ -103,6 +103,6 @@ def test_a_url_names_servers_and_a_bucket(url: str, shown: str) -> None:
         "nats://n1:port/b",
     ],
 )
-def test_what_names_no_bucket_is_refused(url: str) -> None:
+def test_what_names_no_bucket_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="nats://HOST:PORT,HOST:PORT/BUCKET"):
         backend_of(url, NatsOptions())

@@ -26,7 +26,7 @@ from registry.store.nats.link import Link, connected
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
-from tests.support.httpd.loops import errors_told
+from tests.support.httpd.loops import errors_reported
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.fake_servers import HttpServer
 
@@ -149,10 +149,10 @@ class Defective(ServerChecks):
 
 
 @in_virtual_time
-async def test_checks_with_a_defect_go_on_and_each_defect_is_told() -> None:
+async def test_checks_with_a_defect_go_on_and_each_defect_is_reported() -> None:
     place = BucketAddress.from_url("nats://n1/rollcall", NatsOptions())
     assert place is not None
-    told = errors_told()
+    reported = errors_reported()
     checks = Defective(place)
     running = asyncio.create_task(checks.run())
     try:
@@ -161,7 +161,7 @@ async def test_checks_with_a_defect_go_on_and_each_defect_is_told() -> None:
         running.cancel()
 
     assert checks.looks == 2
-    assert told == ["defect of the store"] * 2
+    assert reported == ["defect of the store"] * 2
 
 
 def risk(

@@ -40,8 +40,8 @@ class Consumer(Client):
     async def say_idle(self, **headers: str) -> None:
         """Send a heartbeat."""
         assert self.take is not None
-        told = {"Status": "100", "Description": "Idle Heartbeat"} | headers
-        await self.take(Msg(self, subject="inbox", headers=told))
+        reported = {"Status": "100", "Description": "Idle Heartbeat"} | headers
+        await self.take(Msg(self, subject="inbox", headers=reported))
 
 
 async def begin(client: Client, on_message: Callable[[Message], None]) -> Delivery:
@@ -75,7 +75,9 @@ async def test_whoever_waits_for_the_last_message_goes_on_when_it_comes() -> Non
     assert waiting.done()
 
 
-async def test_whoever_waits_for_messages_that_were_purged_is_told_by_the_next_heartbeat() -> None:
+async def test_whoever_waits_for_messages_that_were_purged_is_reported_by_the_next_heartbeat() -> (
+    None
+):
     client = Consumer()
     delivery = await begin(client, lambda _message: None)
     await client.deliver(1, pending=2)
@@ -87,7 +89,9 @@ async def test_whoever_waits_for_messages_that_were_purged_is_told_by_the_next_h
     await delivery.until_caught_up()
 
 
-async def test_whoever_waits_for_a_message_that_has_expired_is_told_by_the_next_heartbeat() -> None:
+async def test_whoever_waits_for_a_message_that_has_expired_is_reported_by_the_next_heartbeat() -> (
+    None
+):
     client = Consumer()
     delivery = await begin(client, lambda _message: None)
     await client.deliver(1, pending=0)
@@ -101,7 +105,7 @@ async def test_whoever_waits_for_a_message_that_has_expired_is_told_by_the_next_
     await waiting
 
 
-async def test_a_defect_at_one_message_is_told_and_keeps_no_other_away() -> None:
+async def test_a_defect_at_one_message_is_reported_and_keeps_no_other_away() -> None:
     defects: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, what: defects.append(what))
     client = Consumer()

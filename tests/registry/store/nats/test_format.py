@@ -242,7 +242,7 @@ def test_every_node_comes_back_byte_by_byte(
         b'"text"',
     ],
 )
-def test_what_no_registry_writes_is_refused(document: bytes) -> None:
+def test_what_no_registry_writes_is_rejected(document: bytes) -> None:
     value = node_value(Row("a", document, 0, "x"), by="", uptime=0.0)
 
     with pytest.raises(msgspec.ValidationError):
@@ -250,7 +250,7 @@ def test_what_no_registry_writes_is_refused(document: bytes) -> None:
 
 
 @pytest.mark.parametrize("hostname", ["A", "a.", "", "a b"])
-def test_a_key_that_is_no_hostname_is_refused(hostname: str) -> None:
+def test_a_key_that_is_no_hostname_is_rejected(hostname: str) -> None:
     value = node_value(Row(hostname, DOCUMENT, 0, "x"), by="", uptime=0.0)
 
     with pytest.raises(msgspec.ValidationError):

@@ -18,7 +18,7 @@ import pytest
 
 from registry.store.nats.link import (
     Connector,
-    LoginRefused,
+    LoginRejected,
     NoConnection,
     connected,
     look_up,
@@ -75,7 +75,7 @@ async def nats(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             writer.write(b"PONG\r\n")
 
 
-async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def rejecting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer a client as a NATS server does that does not accept its login."""
     writer.write(b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576}\r\n')
     await reader.readline()
@@ -141,8 +141,8 @@ class Addresses:
     ("talks", "found"),
     [
         pytest.param([silent, nats], "127.0.0.2", id="the first does not answer"),
-        pytest.param([None, nats], "127.0.0.2", id="the first refuses"),
-        pytest.param([refusing, nats], "127.0.0.2", id="the first refuses the login"),
+        pytest.param([None, nats], "127.0.0.2", id="the first rejects"),
+        pytest.param([rejecting, nats], "127.0.0.2", id="the first rejects the login"),
         pytest.param([silent, None, silent, nats], "127.0.0.4", id="the last of several answers"),
         pytest.param([nats, nats], "127.0.0.1", id="both answer"),
     ],
@@ -164,13 +164,15 @@ async def test_of_several_addresses_of_a_server_one_that_answers_is_connected_to
     [
         pytest.param([silent, silent], NoConnection, "no answer within 3 s", id="silent"),
         pytest.param(
-            [refusing, None, silent],
+            [rejecting, None, silent],
             NoConnection,
             "Authorization Violation.*Connect call failed.*no answer within 3 s",
             id="one is silent",
         ),
         pytest.param([None, None], NoConnection, "Connect call failed", id="away"),
-        pytest.param([refusing, refusing], LoginRefused, "Authorization Violation", id="refused"),
+        pytest.param(
+            [rejecting, rejecting], LoginRejected, "Authorization Violation", id="rejected"
+        ),
     ],
 )
 async def test_why_no_address_of_a_server_answers_is_said(

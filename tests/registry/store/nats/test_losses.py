@@ -101,9 +101,7 @@ async def test_what_others_write_after_a_second_loss_is_new_though_the_first_was
 
 
 @in_virtual_time
-async def test_what_was_there_before_a_loss_is_old_though_the_connection_breaks_off_meanwhile() -> (
-    None
-):
+async def test_what_was_there_before_a_loss_is_old_though_the_connection_is_interrupted() -> None:
     parts = Parts("b")
     resumption = Resumption("b", parts.applier)
     resumption.resume(bucket(0))

@@ -40,7 +40,7 @@ def write_of(operation: Operation) -> Write:
 
 
 class Conflicting(Publisher):
-    """Refuses each write, since its key has another last sequence, until it is sent again."""
+    """Rejects each write, since its key has another last sequence, until it is sent again."""
 
     def __init__(self, actual: int) -> None:
         super().__init__("b", Uptime(AgeClock(time.monotonic)))
@@ -59,7 +59,7 @@ class Conflicting(Publisher):
 
 
 class AlwaysConflicting(Conflicting):
-    """Refuses each write, however often it is sent."""
+    """Rejects each write, however often it is sent."""
 
     def resend(self, write: Write, expected: int) -> None:
         self.resent.append(expected)
@@ -90,14 +90,14 @@ async def test_a_conflict_in_a_bucket_that_is_lost_is_sent_to_the_next_one() -> 
     assert "a" not in operations
 
 
-async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_then() -> None:
+async def test_what_waits_for_another_operation_is_rejected_if_its_guard_says_so_then() -> None:
     publisher = Publisher(
         "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
     )
     operations = NodeOperations(publisher)
-    refusal = KeyError("it belongs to another host")
+    rejection = KeyError("it belongs to another host")
     first = Operation("a", node("a"), Outcomes(), None)
-    second = Operation("a", node("a"), Outcomes(), lambda: refusal)
+    second = Operation("a", node("a"), Outcomes(), lambda: rejection)
     third = Operation("a", None, Outcomes(), lambda: None)
     for operation in (first, second, third):
         operations.submit(operation)
@@ -105,7 +105,7 @@ async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_
 
     operations.delivered(write_of(first), 1)
 
-    assert second.future.exception() is refusal
+    assert second.future.exception() is rejection
     assert second.write is None
     assert third.write is not None
     assert third.write.expected == 1
@@ -129,16 +129,16 @@ async def test_when_the_store_closes_what_waits_for_a_failed_operation_fails_too
 
 
 class Waiting:
-    """What was heard of four hosts, once the operations on two of them are finished."""
+    """What was seen four hosts, once the operations on two of them are finished."""
 
     def __init__(self) -> None:
         self.parts = Parts("b")
         self.counted: list[str] = []
-        self.refused = Operation("refused", node("refused"), Outcomes(), None)
+        self.rejected = Operation("rejected", node("rejected"), Outcomes(), None)
         self.stored = Operation("stored", node("stored"), Outcomes(), None)
-        for operation in (self.refused, self.stored):
+        for operation in (self.rejected, self.stored):
             self.parts.operations.submit(operation)
-        names = ("refused", "stored", "changed", "same")
+        names = ("rejected", "stored", "changed", "same")
         self.parts.operations.after([(name, 7, "192.0.2.7") for name in names], self._act)
 
     def _act(self, heard: Sequence[Heard]) -> None:
@@ -151,13 +151,13 @@ class Waiting:
 
 
 async def test_what_was_heard_while_others_changed_the_host_does_not_count_for_their_node() -> None:
-    waiting, refusal = Waiting(), KeyError("it belongs to another host")
+    waiting, rejection = Waiting(), KeyError("it belongs to another host")
     operations = waiting.parts.operations
 
-    for sequence, hostname in enumerate(("refused", "changed", "stored"), 1):
+    for sequence, hostname in enumerate(("rejected", "changed", "stored"), 1):
         waiting.change_elsewhere(sequence, hostname)
-    operations.failed(write_of(waiting.refused), refusal)
-    assert waiting.refused.future.exception() is refusal
+    operations.failed(write_of(waiting.rejected), rejection)
+    assert waiting.rejected.future.exception() is rejection
     assert waiting.counted == []
     operations.delivered(write_of(waiting.stored), 4)  # over the change by the other one
 
@@ -208,7 +208,7 @@ def test_what_hosts_that_were_deleted_leave_in_memory_is_estimated(hosts: int) -
 
 
 class Unheard:
-    """A registry whose consumer delivers what the test says; `done` is told of in `memory`."""
+    """A registry whose consumer delivers what the test says; `done` is reported in `memory`."""
 
     def __init__(self, place: BucketAddress, link: Link) -> None:
         self.bucket = place.bucket

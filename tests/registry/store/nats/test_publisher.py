@@ -304,7 +304,7 @@ def test_another_last_sequence_is_a_conflict() -> None:
 @pytest.mark.parametrize(
     ("code", "is_without_effect"), [(10164, True), (10008, False), (10009, False), (10076, False)]
 )
-def test_what_passes_is_no_refusal(code: int, *, is_without_effect: bool) -> None:
+def test_what_passes_is_no_rejection(code: int, *, is_without_effect: bool) -> None:
     answer = answered({"error": {"err_code": code, "description": "not now"}})
     assert isinstance(answer, Retry)
     assert answer.is_without_effect is is_without_effect
@@ -317,6 +317,6 @@ def test_without_anybody_to_answer_it_had_no_effect() -> None:
 
 
 @pytest.mark.parametrize(("code", "is_full"), [(10047, True), (10023, True), (10054, False)])
-def test_other_errors_are_refusals(code: int, *, is_full: bool) -> None:
+def test_other_errors_are_rejections(code: int, *, is_full: bool) -> None:
     answer = answered({"error": {"err_code": code, "description": "why"}})
     assert answer == WriteRejected("why", is_full=is_full)

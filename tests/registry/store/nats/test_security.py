@@ -96,7 +96,7 @@ async def can_be_used(servers: NatsCluster, login: NatsLogin) -> bool:
         return hostnames_of(rows) == ["a"]
 
 
-async def refusal(servers: NatsCluster, login: NatsLogin) -> str:
+async def rejection(servers: NatsCluster, login: NatsLogin) -> str:
     """Return why a login fails."""
     with pytest.raises(StoreOpenError) as raised:
         await can_be_used(servers, login)
@@ -107,7 +107,7 @@ async def test_a_user_with_a_password(tmp_path: Path, free_port: FreePort) -> No
     with NatsCluster(folder=tmp_path, free_port=free_port, settings=USERS) as servers:
         assert await can_be_used(servers, LOGIN)
         for wrong in (NatsLogin(), replace(LOGIN, password="wrong-password-of-them")):
-            text = await refusal(servers, wrong)
+            text = await rejection(servers, wrong)
             assert "Authorization Violation" in text
             assert "wrong-password" not in text
 
@@ -119,7 +119,7 @@ async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
     with NatsCluster(folder=tmp_path, free_port=free_port, settings=users) as servers:
         assert await can_be_used(servers, NatsLogin(nkey=seed.decode()))
         other = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-        assert "Authorization" in await refusal(servers, NatsLogin(nkey=other.decode()))
+        assert "Authorization" in await rejection(servers, NatsLogin(nkey=other.decode()))
 
 
 @pytest.mark.parametrize("lax", [False, True])
@@ -134,11 +134,11 @@ async def test_tls_with_a_certificate_of_the_registry(
     )
     context = client_context(ca=authority.ca)
     with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=tls) as servers:
-        assert await refusal(servers, NatsLogin(tls=context)) != ""  # it shows no certificate
+        assert await rejection(servers, NatsLogin(tls=context)) != ""  # it shows no certificate
         context.load_cert_chain(client.certificate, client.key)
         assert await can_be_used(servers, NatsLogin(tls=context))
         stranger = client_context(ca=Authority(tmp_path / "other").ca)
-        assert "certificate verify failed" in await refusal(servers, NatsLogin(tls=stranger))
+        assert "certificate verify failed" in await rejection(servers, NatsLogin(tls=stranger))
 
 
 @pytest.mark.parametrize("lax", [False, True])
@@ -149,7 +149,7 @@ async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system
     server = authority.issue("127.0.0.1")
     tls = f'tls {{ cert_file: "{server.certificate}", key_file: "{server.key}" }}\n'
     with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=tls) as servers:
-        assert "certificate verify failed" in await refusal(servers, NatsLogin())
+        assert "certificate verify failed" in await rejection(servers, NatsLogin())
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
         assert await can_be_used(servers, NatsLogin())
 
@@ -172,7 +172,7 @@ async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> Non
     assert PASSWORD.encode() not in received
 
 
-async def test_a_server_that_does_not_begin_with_tls_is_refused(
+async def test_a_server_that_does_not_begin_with_tls_is_rejected(
     tmp_path: Path, free_port: FreePort
 ) -> None:
     authority = Authority(tmp_path / "ca")
@@ -313,7 +313,7 @@ async def test_a_registry_that_may_not_write_says_so_at_the_start(
     with NatsCluster(folder=tmp_path, free_port=free_port, settings=users) as servers:
         options = replace(servers.options(), login=LOGIN)
         async with open_bucket(servers.url(), options):  # its messages come all the time
-            text = await refusal(servers, reader)
+            text = await rejection(servers, reader)
     assert "permissions violation for publish" in text.lower()
 
 
@@ -359,8 +359,8 @@ def options(operator: Operator, registry_credentials: str) -> NatsOptions:
     )
 
 
-async def start_refusal(server: NatsCluster, options: NatsOptions) -> str:
-    """Return why a start is refused."""
+async def start_rejection(server: NatsCluster, options: NatsOptions) -> str:
+    """Return why a start is rejected."""
     with pytest.raises(StoreOpenError) as raised:
         async with open_bucket(server.url(), options):
             pass
@@ -387,13 +387,13 @@ def test_a_registry_reads_both_files_and_keeps_its_nodes(
     assert "SEED" not in registry.log()
 
 
-async def test_credentials_that_a_server_does_not_accept_are_refused_with_the_reason(
+async def test_credentials_that_a_server_does_not_accept_are_rejected_with_the_reason(
     server: NatsCluster, operator: Operator, options: NatsOptions
 ) -> None:
     stranger = credentials(Operator().account, LEAST)
     expired = credentials(operator.account, LEAST, seconds=-60)
     for wrong in (stranger, expired):
-        text = await start_refusal(server, replace(options, login=NatsLogin(credentials=wrong)))
+        text = await start_rejection(server, replace(options, login=NatsLogin(credentials=wrong)))
         assert "Authorization Violation" in text
-    text = await start_refusal(server, replace(options, system=NatsLogin(credentials=stranger)))
+    text = await start_rejection(server, replace(options, system=NatsLogin(credentials=stranger)))
     assert "the system account cannot be reached" in text

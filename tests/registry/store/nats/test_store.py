@@ -53,7 +53,7 @@ async def test_to_catch_up_has_a_time_limit() -> None:
 
 
 @in_virtual_time
-async def test_to_catch_up_is_refused_at_once_if_nothing_was_confirmed_for_long() -> None:
+async def test_to_catch_up_is_rejected_at_once_if_nothing_was_confirmed_for_long() -> None:
     store, loop = unconnected_store(), asyncio.get_running_loop()
     await asyncio.sleep(REFUSE_AFTER_SECONDS + 1)
     began = loop.time()
@@ -170,11 +170,11 @@ async def test_after_a_suspension_a_store_is_old_until_a_message_has_come_that_w
 
 
 @pytest.mark.real
-async def test_a_change_that_the_servers_refuse_leaves_memory_readable(server: NatsCluster) -> None:
+async def test_a_change_that_the_servers_reject_leaves_memory_readable(server: NatsCluster) -> None:
     async with open_bucket(server.url(), server.options()) as (store, _):
         await edit_bucket(server, "rollcall", max_msg_size=500)
 
-        with pytest.raises(StoreUnreachable, match="refuse the change: message size exceeds"):
+        with pytest.raises(StoreUnreachable, match="reject the change: message size exceeds"):
             await store.put(node("a", b'{"labels":["%b"],"kv":{}}' % (b"x" * 500)), Outcomes())
 
         await store.put(node("b"), Outcomes())

@@ -186,7 +186,7 @@ def command(tmp_path: Path, *words: str, store: str = "r.db") -> list[str]:
     return ["--config", str(file), *words]
 
 
-def test_a_directory_that_does_not_exist_is_told_by_the_check_and_by_the_start(
+def test_a_directory_that_does_not_exist_is_reported_by_the_check_and_by_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = command(tmp_path, store="none/r.db")
@@ -198,7 +198,7 @@ def test_a_directory_that_does_not_exist_is_told_by_the_check_and_by_the_start(
 
 
 @pytest.mark.slow
-async def test_the_command_tells_what_it_kept_if_there_was_anything(
+async def test_the_command_shows_what_it_kept_if_there_was_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
@@ -213,7 +213,7 @@ async def test_the_command_tells_what_it_kept_if_there_was_anything(
 
 
 @pytest.mark.slow
-async def test_the_check_of_a_store_tells_of_a_log_without_it(
+async def test_the_check_of_a_store_shows_of_a_log_without_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = await crashed(tmp_path / "s", "a")
@@ -257,7 +257,7 @@ async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
 
 
 @pytest.mark.slow
-async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
+async def test_the_command_deletes_nodes_and_shows_of_those_it_does_not_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(tmp_path / "r.db", "a", "b", "c")
@@ -271,7 +271,7 @@ async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
 
 
 @pytest.mark.slow
-async def test_a_store_in_use_is_refused(
+async def test_a_store_in_use_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(tmp_path / "r.db", "a")

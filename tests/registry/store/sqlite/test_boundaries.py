@@ -39,18 +39,18 @@ NOT_TEXT = "\udc80"
 TOO_LATE = touched(row("late")._replace(last_update=2**70))  # no store takes it
 
 
-class RefusingStore(SqliteStore):
-    """A store that refuses what was heard of while a test says so."""
+class RejectingStore(SqliteStore):
+    """A store that rejects what was seen while a test says so."""
 
-    refuses = False
+    rejects = False
 
     def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
-        if not self.refuses:
+        if not self.rejects:
             return super().touch(nodes, done)
-        return asyncio.ensure_future(self._refuse(nodes, done))
+        return asyncio.ensure_future(self._reject(nodes, done))
 
-    async def _refuse(self, nodes: Sequence[HeardNode], done: DoneCallback) -> None:
-        error = StoreUnavailable("refused by the test")
+    async def _reject(self, nodes: Sequence[HeardNode], done: DoneCallback) -> None:
+        error = StoreUnavailable("rejected by the test")
         with suppress(OverflowError):
             await super().touch([*nodes, TOO_LATE], ignore)
         done(error)
@@ -68,7 +68,7 @@ class Model:
         self._versions = dict.fromkeys(HOSTS, 0)
         self._unwritten: dict[str, Heard] = {}
         self.written: dict[str, Heard] = {}
-        self._store = RefusingStore(
+        self._store = RejectingStore(
             path=path,
             monotonic=self._monotonic,
             observe=lambda _operations, _seconds: None,
@@ -98,7 +98,7 @@ class Model:
             await self.beat(random.sample(hosts, 4), is_changed=random.random() < RARELY)
             if random.random() < OFTEN:
                 await asyncio.gather(
-                    self._change_some(), self._flush(is_refused=random.random() < RARELY)
+                    self._change_some(), self._flush(is_rejected=random.random() < RARELY)
                 )
             if random.random() < RARELY:
                 await self._delete(random.choice(sorted(self.written)))
@@ -112,14 +112,14 @@ class Model:
         await self.beat([host, other], is_changed=True)
         self._clock.pass_seconds(3)
         await self.beat([host], is_changed=False)
-        await self._flush(is_refused=False)
+        await self._flush(is_rejected=False)
         for _ in range(FAILING_STEPS):
             self._clock.pass_seconds(3)
             await self.beat([host, other], is_changed=False)
             del self._unwritten[host]  # it is held back while the change is under way
             change = self._change_that_fails(host)
             await asyncio.sleep(0)  # the store's thread has it now, in a batch of its own
-            await self._flush(is_refused=False)
+            await self._flush(is_rejected=False)
             with pytest.raises(ValueError, match="surrogates"):
                 await change
             assert await self._found_after_kill() == self.written
@@ -139,7 +139,7 @@ class Model:
         for _ in range(3 * MIN_LOG_ENTRIES):
             self._clock.pass_seconds(1)
             await self.beat([other], is_changed=False)
-            await self._flush(is_refused=False)
+            await self._flush(is_rejected=False)
             assert await self._found_after_kill() == self.written
         await self._store.close()
 
@@ -150,15 +150,15 @@ class Model:
         assert durable is not None
         return durable
 
-    async def _flush(self, *, is_refused: bool) -> None:
-        self._store.refuses = is_refused
+    async def _flush(self, *, is_rejected: bool) -> None:
+        self._store.rejects = is_rejected
         await self._components.nodes.writes.flush()
-        if not is_refused:
+        if not is_rejected:
             self.written |= self._unwritten
             self._unwritten.clear()
 
     async def _change_some(self) -> None:
-        """Let some hosts that were heard of since the last flush report that they have changed."""
+        """Let some hosts that were seen since the last flush report that they have changed."""
         known = sorted(self._unwritten)
         if self._random.random() < RARELY:
             await self.beat(self._random.sample(known, min(len(known), 2)), is_changed=True)
@@ -183,7 +183,7 @@ class Model:
         heartbeat = Heartbeat(labels=[body.decode()], kv={})
         heard = (host, int(self._clock.wall), source.address)
         accepted = self._components.nodes.heartbeats.accept
-        with suppress(StoreUnavailable):  # it refused what was flushed last; the host is alive
+        with suppress(StoreUnavailable):  # it rejected what was flushed last; the host is alive
             result = accepted(Report(host, body, source, operator=True), heartbeat)
             if result.durable is not None:
                 await result.durable
@@ -193,7 +193,7 @@ class Model:
         self._unwritten[host] = heard
 
     async def _found_after_kill(self) -> dict[str, Heard]:
-        """Return when each host was heard of, and from where, as a start would find it now."""
+        """Return when each host was seen, and from where, as a start would find it now."""
         copy = self._path.with_name("copy.db")
         for suffix in ("", "-wal"):
             shutil.copy(f"{self._path}{suffix}", f"{copy}{suffix}")
@@ -227,12 +227,12 @@ NONE = Entries([], [], [])
 
 
 class Unwritten(Followed):
-    """Nodes of which some were heard of, and not written yet."""
+    """Nodes of which some were seen, and not written yet."""
 
     unwritten = 0
 
 
-def test_a_boundary_is_of_use_once_all_is_written_that_was_heard_of_before() -> None:
+def test_a_boundary_is_of_use_once_all_is_written_that_was_seen_before() -> None:
     clock, nodes = ManualClock(), Unwritten()
     repetition = Repetition(nodes, clock, min_entries=1)
     nodes.nodes = {"old": row("old")._replace(age=100)}

@@ -17,7 +17,7 @@ from tests.support.registry.stores.sqlite_store import (
 )
 
 
-async def test_a_text_file_is_refused(tmp_path: Path) -> None:
+async def test_a_text_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     for content in (b"hello", b"", b"x" * 5000, b"SQLite format 3\0"):
         path.write_bytes(content)
@@ -25,7 +25,7 @@ async def test_a_text_file_is_refused(tmp_path: Path) -> None:
         assert "is not a SQLite database" in await start_error(path)
 
 
-async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+async def test_another_programs_database_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (x)")
@@ -34,7 +34,7 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [99, 3, -1])
-async def test_a_store_of_another_schema_is_refused(tmp_path: Path, version: int) -> None:
+async def test_a_store_of_another_schema_is_rejected(tmp_path: Path, version: int) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as connection:
@@ -48,7 +48,7 @@ async def test_a_store_of_another_schema_is_refused(tmp_path: Path, version: int
     assert path.read_bytes() == before
 
 
-def test_a_full_disk_is_told_without_the_advice_to_restore_a_backup() -> None:
+def test_a_full_disk_is_reported_without_the_advice_to_restore_a_backup() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("PRAGMA max_page_count = 1")
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_told_without_the_advice_to_restore_a_backup() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])
-async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
+async def test_a_corrupt_file_is_rejected(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "r.db"
     await fill(path, *[f"host-{i:04}" for i in range(500)])
     content = bytearray(path.read_bytes())
@@ -81,7 +81,7 @@ async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
     assert "restore" in message
 
 
-async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+async def test_a_second_process_is_rejected_and_the_first_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with open_store(path) as (store, _):
         with pytest.raises(StoreOpenError, match="in use by another process"):
@@ -91,7 +91,7 @@ async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_another_program_has_locked_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as other:
@@ -102,7 +102,7 @@ async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path)
                 pass
 
 
-async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreOpenError, match="cannot be written"):
         async with open_store(tmp_path / "none" / "r.db"):
             pass

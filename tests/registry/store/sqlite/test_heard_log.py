@@ -1,4 +1,4 @@
-"""The log of what was heard: it keeps each age, and stays short."""
+"""The log of what was seen: it keeps each age, and stays short."""
 
 import asyncio
 import sqlite3
@@ -46,14 +46,14 @@ class Delete(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of, from a new address if there is one.
+    """Hosts that were seen, from a new address if there is one.
 
-    If it is refused, there is one that no store can take.
+    If it is rejected, there is one that no store can take.
     """
 
     hostnames: list[str]
     address: str = ""
-    is_refused: bool = False
+    is_rejected: bool = False
 
 
 class Restart(NamedTuple):
@@ -74,7 +74,7 @@ steps = st.one_of(
 
 
 class Memory(Followed):
-    """Nodes in memory, with the times at which they were heard of."""
+    """Nodes in memory, with the times at which they were seen."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Model:
                 for node in heard
             ]
             nodes = [self.memory.touched(node) for node in heard]
-            if step.is_refused:
+            if step.is_rejected:
                 with pytest.raises(OverflowError):
                     await store.touch([*nodes, TOO_LATE], ignore)
                 return
@@ -183,7 +183,7 @@ def entries(path: Path) -> int:
 
 
 @pytest.mark.slow
-async def test_the_log_stays_short_however_often_nodes_are_heard_of(tmp_path: Path) -> None:
+async def test_the_log_stays_short_however_often_nodes_are_seen(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     model = Model(path)
     hosts = [f"h{number:03}" for number in range(500)]
@@ -237,7 +237,7 @@ async def test_a_start_writes_the_addresses_of_moved_nodes_to_their_rows(tmp_pat
         "UPDATE heard_log SET times = 'text'",
     ],
 )
-async def test_a_damaged_row_of_the_log_is_refused(change: str, tmp_path: Path) -> None:
+async def test_a_damaged_row_of_the_log_is_rejected(change: str, tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     await Model(path).run([Put("h1"), Touch(["h1"])])
     with closing(sqlite3.connect(path)) as connection:
@@ -248,7 +248,7 @@ async def test_a_damaged_row_of_the_log_is_refused(change: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("times", [([1, 2], [], {}), ([1], [1.0, 2.0], {}), (["x"], [], {}), 5])
-async def test_a_row_of_the_log_that_makes_no_sense_is_refused(
+async def test_a_row_of_the_log_that_makes_no_sense_is_rejected(
     times: object, tmp_path: Path
 ) -> None:
     path, encoded = tmp_path / "r.db", msgspec.msgpack.encode(times)

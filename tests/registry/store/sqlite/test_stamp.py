@@ -1,4 +1,4 @@
-"""A store that is not the one that the last registry left is told from one that is."""
+"""A store that is not the one that the last registry left is distinguished from one that is."""
 
 import shutil
 from collections.abc import Callable
@@ -179,7 +179,7 @@ def copied(backup: Path, path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("put_back", [restored, copied])
-async def test_a_backup_does_not_continue_however_it_was_put_back(
+async def test_a_backup_does_not_continue_however_it_was_restored(
     tmp_path: Path, put_back: Callable[[Path, Path], object]
 ) -> None:
     path, backup = await settled(tmp_path / "r.db", "a"), tmp_path / "backup"

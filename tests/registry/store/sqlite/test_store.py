@@ -1,4 +1,4 @@
-"""The SQLite store alone: what it keeps, and how it refuses what is not its own."""
+"""The SQLite store alone: what it keeps, and how it rejects what is not its own."""
 
 import asyncio
 import ctypes
@@ -131,7 +131,7 @@ async def test_the_time_that_a_start_takes_to_read_the_nodes_makes_none_older(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("UPDATE node SET document = CAST(document AS TEXT)", "corrupt: the row of 'a'"),
         ("UPDATE node SET last_update = 1.5", "corrupt: the row of 'a'"),
@@ -140,8 +140,8 @@ async def test_the_time_that_a_start_takes_to_read_the_nodes_makes_none_older(
         ("UPDATE clock SET uptime = x'00'", "the table clock is corrupt"),
     ],
 )
-async def test_a_column_that_is_no_longer_of_its_type_is_refused(
-    change: str, told: str, tmp_path: Path
+async def test_a_column_that_is_no_longer_of_its_type_is_rejected(
+    change: str, reported: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
@@ -149,7 +149,7 @@ async def test_a_column_that_is_no_longer_of_its_type_is_refused(
         connection.execute(change)
         connection.commit()
 
-    assert told in await start_error(path)
+    assert reported in await start_error(path)
 
 
 async def test_a_program_that_locks_the_store_is_named_and_memory_can_be_read(

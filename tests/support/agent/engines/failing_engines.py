@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import docker
 
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.engine.models import (
     ContainerEvent,
     ContainerSpec,
@@ -26,7 +26,7 @@ class UnremovableEngine(RealEngine):
     async def remove(self, container_id: str) -> None:
         if self.stuck:
             self.tries.append(time.monotonic())
-            raise EngineRefused("device or resource busy")
+            raise EngineRejected("device or resource busy")
         await super().remove(container_id)
 
 
@@ -58,7 +58,7 @@ class FixedLimitsEngine(RealEngine):
     """A real engine that changes no limits."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
-        raise EngineRefused(f"{container_id} does not take cpu={cpu} memory={memory}")
+        raise EngineRejected(f"{container_id} does not take cpu={cpu} memory={memory}")
 
 
 class ContestedVolumeEngine(RealEngine):
@@ -74,7 +74,7 @@ class ContestedVolumeEngine(RealEngine):
         mount = self._docker.inspect_container(container_id)["Mounts"][0]["Name"]
         host = self._docker.create_host_config(binds=[f"{mount}:/d"])
         self.rival = self._docker.create_container(self._image, host_config=host)["Id"]
-        raise EngineRefused("it cannot be started")
+        raise EngineRejected("it cannot be started")
 
 
 class MalformedEventsEngine(RealEngine):
@@ -99,8 +99,8 @@ class UnreadableEngine(RealEngine):
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         if container_id == self.unseen:
-            raise EngineRefused("layer does not exist")
+            raise EngineRejected("layer does not exist")
         return await super().inspect(container_id)
 
     async def read_file(self, container_id: str, path: str) -> bytes:
-        raise EngineRefused(f"{path} in {container_id} cannot be read")
+        raise EngineRejected(f"{path} in {container_id} cannot be read")

@@ -101,7 +101,7 @@ class FakeDockerApi:
         self._otherwise = answer
 
     def vanish(self) -> None:
-        """Refuse new connections from now on."""
+        """Reject new connections from now on."""
         Path(self.path).unlink()
 
     def hang_up(self) -> None:

@@ -9,7 +9,7 @@ from agent.engine.engine import Engine
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
-    EngineRefused,
+    EngineRejected,
     ImageUnavailable,
     InvalidParameter,
     NameInUse,
@@ -162,7 +162,7 @@ class FakeEngine(Engine):
         async with self._step("start", self._find(container_id).ports):
             container = self._find(container_id)
             if container.image_id == IMAGE_IDS[BROKEN_IMAGE]:
-                raise EngineRefused("no such program")
+                raise EngineRejected("no such program")
             container.state, container.stopped_at = "running", None
 
     async def stop(self, container_id: str, seconds: int) -> None:

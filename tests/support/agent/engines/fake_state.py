@@ -1,4 +1,4 @@
-"""What a container engine in memory keeps, and what it tells of its containers."""
+"""What a container engine in memory keeps, and what it reports its containers."""
 
 from collections.abc import Mapping
 

@@ -9,7 +9,7 @@ from dev.waiting import until
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.subject import OPEN, Subject
 
-# The agent looks once a minute for the images of pulls that broke off.
+# The agent looks once a minute for the images of interrupted pulls.
 LEFT_SECONDS = 150.0
 PAUSED_SECONDS = 30.0
 

@@ -16,7 +16,7 @@ from tests.support.agent.containers import containers_of, run_in_container
 from tests.support.daemons import Daemon
 
 SETTLE_SECONDS = 120.0
-# Of what revisions and records share, this tells nothing of the app itself.
+# Of what revisions and records share, this shows nothing of the app itself.
 NOT_CONTENT = {"revision", "created_at"}
 
 

@@ -36,7 +36,7 @@ class Fleet:
         return samples[0]["value"][1] if samples else None
 
     def heard_since(self, moment: int) -> bool:
-        """Return whether the registry has heard of every host since a moment."""
+        """Return whether the registry has seen every host since a moment."""
         nodes = self.operator.nodes()
         return nodes.keys() == self.hosts.keys() - {REGISTRY} and all(
             node["last_update"] > moment for node in nodes.values()

@@ -26,7 +26,7 @@ class Operator:
         return {node["hostname"]: node for node in nodes} if status == HTTPStatus.OK else {}
 
     def fresh(self, seconds: int) -> set[str]:
-        """Return the hosts that the registry has heard of within a time."""
+        """Return the hosts that the registry has seen within a time."""
         status, nodes = self._ask(REGISTRY, f"/nodes?max_age={seconds}")
         return {node["hostname"] for node in nodes} if status == HTTPStatus.OK else set()
 

@@ -83,8 +83,8 @@ class FaultRun:
         """Return whether changes are accepted, by whichever registry."""
         return self._load.writes("ok", since).total() >= DURING
 
-    def is_refused(self, since: float) -> bool:
-        """Return whether each registry has refused a change."""
+    def is_rejected(self, since: float) -> bool:
+        """Return whether each registry has rejected a change."""
         return len(self._load.writes("unknown", since)) == len(self._registries)
 
     def _is_over(self, since: float) -> bool:

@@ -19,7 +19,7 @@ Outcome = Literal["ok", "unknown"]
 class Did:
     """An operation of a client: when it began and ended, at which registry, and what came of it.
 
-    `outcome` is `ok`, or `unknown` if a write may have taken effect; what was refused is left out.
+    `outcome` is `ok`, or `unknown` if a write may have taken effect; what was rejected is left out.
     A deletion writes None. A read has read `value`.
     """
 

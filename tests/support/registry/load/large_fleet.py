@@ -21,7 +21,7 @@ DOCUMENT = (
 
 
 def rows(count: int, *, further_bytes: int = 0) -> list[Row]:
-    """Return stored nodes with some 400 bytes each, or more, all heard of a second ago."""
+    """Return stored nodes with some 400 bytes each, or more, all seen a second ago."""
     return [
         Row(
             f"web-{number:06}.example.com",

@@ -17,7 +17,7 @@ class LossCheck:
     """Compares what each registry shows after a loss with what it must have known before.
 
     What was acknowledged within `unnoticed` seconds before the loss, another registry may not have
-    been told of, and so long a registry may not notice that it is disconnected.
+    been notified of, and so long a registry may not notice that it is disconnected.
     """
 
     def __init__(

@@ -49,13 +49,13 @@ def plain(number: int) -> dict[str, bytes]:
 
 
 def special(number: int) -> dict[str, bytes]:
-    """Return requests that are not for the lane, or that are refused."""
+    """Return requests that are not for the lane, or that are rejected."""
     node = f"/nodes/{HOSTS[number % 2]}"
     beat = heartbeat(number)
     return {
         "targets": request("GET", "/prometheus/web"),
         "flat targets": request("GET", "/prometheus/web", f"{REFRESH}: 60"),
-        # Refused before their bodies are read, which would end the connection if these came late.
+        # Rejected before their bodies are read, which would end the connection if these came late.
         "of no key": request("POST", node, key="no-key-0123456789"),
         "no name": request("POST", f"/nodes/a..{number}"),
         "a long name": request("POST", f"/nodes/{'x' * 300}"),
@@ -98,7 +98,7 @@ def special(number: int) -> dict[str, bytes]:
 
 
 def bare(number: int) -> dict[str, bytes]:
-    """Return those whose response has no body, whatever length it tells."""
+    """Return those whose response has no body, whatever length it shows."""
     return {
         "head": request("HEAD", f"/nodes/{HOSTS[number % 2]}"),
         "known": request("GET", "/prometheus/web", "If-None-Match: *"),

@@ -50,12 +50,12 @@ class Followed:
         self.received.append(("expired" if expired else "deleted", hostname))
 
     def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
-        """Record which nodes were heard of."""
+        """Record which nodes were seen."""
         if not own:
             self.received += [("heard", row) for row in heard]
 
     def heard_before(self, heard: Sequence[HeardBefore]) -> None:
-        """Record when nodes were heard of."""
+        """Record when nodes were seen."""
         self.received += [("heard before", one) for one in heard]
 
     def row(self, hostname: str) -> Row | None:
@@ -78,7 +78,7 @@ class Followed:
 
     @property
     def unwritten(self) -> int:
-        """None: each is written as it is heard of."""
+        """None: each is written as it is seen."""
         return 0
 
 
@@ -89,7 +89,7 @@ def age_of(row: Row) -> HeardBefore:
 
 @dataclass
 class TouchedNode:
-    """A node that was heard of."""
+    """A node that was seen."""
 
     hostname: str
     last_update: int
@@ -103,7 +103,7 @@ class TouchedNode:
 
 
 def touched(row: Row, *, is_moved: bool = True) -> TouchedNode:
-    """Return a node as one that was heard of."""
+    """Return a node as one that was seen."""
     return TouchedNode(row.hostname, row.last_update, row.address, is_moved)
 
 
@@ -127,7 +127,7 @@ def touch(
     address: str = "x",
     done: DoneCallback | None = None,
 ) -> asyncio.Future[None]:
-    """Let a store keep that hosts were heard of, from a new address."""
+    """Let a store keep that hosts were seen, from a new address."""
     nodes = [TouchedNode(hostname, last_update, address, is_moved=True) for hostname in hostnames]
     return store.touch(nodes, Outcomes() if done is None else done)
 
@@ -311,7 +311,7 @@ async def a_done_that_raises_delays_no_other_future(place: Place) -> None:
     assert sorted(await stored(place)) == ["a", "b"]
 
 
-async def closing_finishes_what_was_begun_and_later_operations_are_refused(place: Place) -> None:
+async def closing_finishes_what_was_begun_and_later_operations_are_rejected(place: Place) -> None:
     """Check that nothing that was accepted is lost, and nobody waits for ever."""
     outcomes = Outcomes()
     async with opened(place) as (store, _):
@@ -370,7 +370,7 @@ CHECKS: tuple[Check, ...] = (
     cancelling_a_future_changes_nothing,
     a_row_that_cannot_be_stored_affects_no_other,
     a_done_that_raises_delays_no_other_future,
-    closing_finishes_what_was_begun_and_later_operations_are_refused,
+    closing_finishes_what_was_begun_and_later_operations_are_rejected,
     ages_leave_out_the_time_in_which_no_registry_ran,
     a_new_place_continues_nothing_until_that_is_confirmed,
 )

@@ -31,7 +31,7 @@ class KilledBeforeCommit(SqliteStore):
 
 
 class KilledAfterCommit(SqliteStore):
-    """Is killed when a change is committed, and nobody was told."""
+    """Is killed when a change is committed, before any answer."""
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         super()._commit(operations)

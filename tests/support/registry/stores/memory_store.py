@@ -23,7 +23,7 @@ class MemoryStore:
     While `failure` is set, every operation fails with it. `loaded` can be cleared to hold up
     `load`. `kept` is what it held when it was closed. `shared` are the nodes in memory, which a
     test changes as another registry would; `guard` is that of the last put. `denied` and
-    `expected` are the digests that others are told.
+    `expected` are the digests that others get.
     """
 
     def __init__(

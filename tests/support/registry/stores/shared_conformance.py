@@ -84,7 +84,7 @@ def numbered(number: int) -> bytes:
     return b'{"labels":["%d"],"kv":{}}' % number
 
 
-async def each_store_tells_of_what_the_others_did(place: Place) -> None:
+async def each_store_shows_of_what_the_others_did(place: Place) -> None:
     """Check it of additions, changes, touches, deletions and expiries."""
     async with peers(place) as (one, other):
         await one.put(node("a", numbered(1)))
@@ -119,18 +119,18 @@ async def all_stores_agree_on_the_last_put(place: Place) -> None:
 
 
 async def a_guard_is_asked_again_if_another_registry_changed_the_node(place: Place) -> None:
-    """Check that of two changes at once, the guard of the second is asked, and may refuse it.
+    """Check that of two changes at once, the guard of the second is asked, and may reject it.
 
     It is asked once the first change is in memory.
     """
-    refusal = KeyError("it belongs to another host")
+    rejection = KeyError("it belongs to another host")
     async with peers(place) as both:
         seen: list[dict[str, bytes]] = []
 
         def guard_of(peer: OpenedStore) -> Guard:
             def guard() -> Exception | None:
                 seen.append(peer.documents())
-                return refusal
+                return rejection
 
             return guard
 
@@ -143,14 +143,14 @@ async def a_guard_is_asked_again_if_another_registry_changed_the_node(place: Pla
         winner = errors.index(None)
         await eventually(lambda: all(peer.documents() == seen[0] for peer in both))
 
-        assert errors[1 - winner] is refusal
+        assert errors[1 - winner] is rejection
         assert seen == [{"a": numbered(winner)}]
         await both[winner].put(node("a"), guard_of(both[winner]))  # nobody else changed it
 
     assert [row.document for row in (await stored(place)).values()] == [DOCUMENT]
 
 
-async def a_guard_is_asked_also_of_what_waited_for_a_change_that_was_refused(place: Place) -> None:
+async def a_guard_is_asked_also_of_what_waited_for_a_change_that_was_rejected(place: Place) -> None:
     """Check that of two changes by one registry, the second is bound to no change of another one.
 
     Of each node, all changes of one registry take effect, or none of them.
@@ -203,7 +203,7 @@ async def a_deletion_can_be_taken_back_at_once_by_any_registry(place: Place) -> 
         await eventually(lambda: one.documents() == {"a": numbered(3)})
 
 
-async def what_the_store_has_lost_is_put_back_over_no_change_by_others(place: Place) -> None:
+async def what_the_store_has_lost_is_restored_over_no_change_by_others(place: Place) -> None:
     """Check that a node which a registry puts back replaces no change and no deletion."""
     changed, deleted = [f"changed-{i}" for i in range(20)], [f"deleted-{i}" for i in range(20)]
     async with peers(place) as (one, other):
@@ -263,13 +263,13 @@ async def changes_wait_until_the_nodes_are_in_memory(place: Place) -> None:
 
 # For stores that several registries may open at once.
 SHARED_CHECKS: tuple[Check, ...] = (
-    each_store_tells_of_what_the_others_did,
+    each_store_shows_of_what_the_others_did,
     all_stores_agree_on_the_last_put,
     a_guard_is_asked_again_if_another_registry_changed_the_node,
-    a_guard_is_asked_also_of_what_waited_for_a_change_that_was_refused,
+    a_guard_is_asked_also_of_what_waited_for_a_change_that_was_rejected,
     a_node_that_expired_is_kept_if_another_registry_changed_it,
     a_deletion_can_be_taken_back_at_once_by_any_registry,
-    what_the_store_has_lost_is_put_back_over_no_change_by_others,
+    what_the_store_has_lost_is_restored_over_no_change_by_others,
     each_store_is_up_to_date_while_it_works,
     one_that_catches_up_has_what_was_acknowledged_before,
     a_confirmation_is_seen_by_all,

@@ -45,7 +45,7 @@ class SharedLog:
 
 
 class SharedStore(MemoryStore):
-    """The store of one registry. The others are not told what it has heard of."""
+    """The store of one registry. The others do not learn what it has seen."""
 
     def __init__(self, log: SharedLog) -> None:
         super().__init__()

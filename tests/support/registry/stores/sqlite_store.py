@@ -65,7 +65,7 @@ async def fill(path: Path, *hostnames: str) -> None:
 
 
 async def start_error(path: Path) -> str:
-    """Return why a file is refused; see to it that it stays as it was, with no log beside it."""
+    """Return why a file is rejected; see to it that it stays as it was, with no log beside it."""
     content, names_before = directory_snapshot(path)
     with pytest.raises(StoreOpenError) as caught:
         async with open_store(path):
@@ -97,7 +97,7 @@ def heard_of(
 
 
 def stored_last_update(path: Path, hostname: str) -> int:
-    """Read from the file, without our code, when a host was heard of last."""
+    """Read from the file, without our code, when a host was seen last."""
     query = "SELECT uptime, last_update FROM node WHERE hostname = ?"
     with closing(sqlite3.connect(path)) as connection:
         times = [(uptime, last) for uptime, last, _ in heard_of(connection, hostname)]

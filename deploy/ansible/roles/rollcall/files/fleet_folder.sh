@@ -84,7 +84,7 @@ header() { # FILE: what curl sends as the operator
     rm "$1.new"
 }
 
-check_secrets() { # MACHINE...: a new secret would refuse the keys that all hosts have
+check_secrets() { # MACHINE...: a new secret would reject the keys that all hosts have
     named=false
     for machine in "$@"; do
         case $machine in

@@ -40,7 +40,7 @@ async def impatient_agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InPr
         yield agent
 
 
-async def test_a_password_program_that_never_ends_is_refused_and_holds_up_nothing(
+async def test_a_password_program_that_never_ends_is_rejected_and_holds_up_nothing(
     impatient_agent: InProcessAgent, hostile_image: str
 ) -> None:
     record = await impatient_agent.create(hostile_image)
@@ -81,7 +81,7 @@ async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there
     files = {**WITH_USER, "bin/chpasswd": fails}
     with derived_image(docker_client, busybox_image, files=files) as image:
         name = (await agent.create(image))["name"]
-        refused = await agent.ask("PUT", f"/{name}/keys", "a good password")
+        rejected = await agent.ask("PUT", f"/{name}/keys", "a good password")
         await agent.ask("PUT", f"/{name}/stop")
         await agent.ask("PUT", f"/{name}/keys", "a good password")
 
@@ -91,7 +91,7 @@ async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there
         given = run_in_container(docker_client, after, "cat /given")
         await agent.ask("DELETE", f"/{name}")
 
-    assert (refused.status, refused.json["message"].partition(",")[0]) == (
+    assert (rejected.status, rejected.json["message"].partition(",")[0]) == (
         409,
         "the password of `app` is not set: its `chpasswd` ended with exit code 1",
     )
@@ -100,7 +100,7 @@ async def test_a_password_waits_while_the_program_fails_for_a_user_that_is_there
     assert given.startswith("app:$6$")
 
 
-async def test_a_password_program_that_fails_is_refused_with_its_exit_code_and_not_its_words(
+async def test_a_password_program_that_fails_is_rejected_with_its_exit_code_and_not_its_words(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     fails = b"#!/bin/sh\ncat\nexit 5\n"  # it repeats the hash that it is given

@@ -147,7 +147,7 @@ NO_PASSWORDS = [
 ]
 
 
-async def test_what_cannot_be_a_password_is_refused_without_repeating_it(
+async def test_what_cannot_be_a_password_is_rejected_without_repeating_it(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     record = await agent.create(busybox_image)
@@ -161,7 +161,7 @@ async def test_what_cannot_be_a_password_is_refused_without_repeating_it(
         assert not word or word not in answer.json["message"]
 
 
-async def test_a_password_in_the_background_is_promised_and_the_record_tells_how_it_went(
+async def test_a_password_in_the_background_is_promised_and_the_record_shows_how_it_went(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     name = (await agent.create(busybox_image))["name"]
@@ -172,11 +172,11 @@ async def test_a_password_in_the_background_is_promised_and_the_record_tells_how
 
     assert answer.status == 202
     assert answer.headers["Preference-Applied"] == "respond-async"
-    await async_until(lambda: _told(agent, name))
+    await async_until(lambda: _reported(agent, name))
     record = await agent.get(name)
     assert "no password can be set" in record["message"] or "user `app`" in record["message"]
     assert record["password"] is None
 
 
-async def _told(agent: InProcessAgent, name: str) -> bool:
+async def _reported(agent: InProcessAgent, name: str) -> bool:
     return (await agent.get(name))["message"] is not None

@@ -13,7 +13,7 @@ PASSWORD = "correct horse battery"
 DECEIVES = {**WITH_USER, "bin/chpasswd": b"#!/bin/sh\nexit 127\n"}
 
 
-async def test_a_stopped_app_without_chpasswd_refuses_the_password_and_starts(
+async def test_a_stopped_app_without_chpasswd_rejects_the_password_and_starts(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     with derived_image(docker_client, busybox_image, files=WITH_USER) as image:
@@ -21,12 +21,12 @@ async def test_a_stopped_app_without_chpasswd_refuses_the_password_and_starts(
         path = f"/{record['name']}"
         await agent.ask("PUT", path + "/stop")
 
-        refused = await agent.ask("PUT", path + "/keys", PASSWORD)
+        rejected = await agent.ask("PUT", path + "/keys", PASSWORD)
         started = await agent.ask("PUT", path + "/start")
 
         await agent.ask("DELETE", path)
-    assert refused.status == 409
-    assert "chpasswd" in refused.json["message"]
+    assert rejected.status == 409
+    assert "chpasswd" in rejected.json["message"]
     assert (started.status, started.json["password"]) == (200, None)
 
 

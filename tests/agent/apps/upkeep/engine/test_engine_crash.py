@@ -33,10 +33,10 @@ async def test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_sto
         client.stop(by_hand["container_id"], timeout=1)
         client.close()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return len(agent.changes) > heard
 
-        await async_until(told)
+        await async_until(reported)
 
         await asyncio.to_thread(dockerd.kill)
         await asyncio.to_thread(dockerd.start)
@@ -55,10 +55,10 @@ async def test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_sto
         client, heard = dockerd.client(), len(agent.changes)
         client.pause(running["container_id"])
         client.close()
-        await async_until(told)  # its events are listened to again
+        await async_until(reported)  # its events are listened to again
 
 
-async def test_an_engine_that_freezes_during_a_stop_is_told_long_before_the_app_would_be_killed(
+async def test_an_engine_that_freezes_during_a_stop_is_reported_long_before_the_app_would_be_killed(
     dockerd: Dockerd, tmp_path: Path
 ) -> None:
     client = dockerd.client()
@@ -109,8 +109,8 @@ async def test_apps_that_outlive_a_crash_of_the_engine_are_left_alone_and_obey_a
             assert {**after, "message": None} == before
             assert (await agent.ask("PUT", path + "/stop")).json["state"] == "exited"
             # Only now does this engine notice that it had lost the port.
-            refused = await agent.ask("PUT", path + "/start")
-            assert refused.status == 409
-            assert f"port {before['http_port']}" in refused.json["message"]
+            rejected = await agent.ask("PUT", path + "/start")
+            assert rejected.status == 409
+            assert f"port {before['http_port']}" in rejected.json["message"]
         started = await agent.ask("PUT", path + "/start")
         assert (started.json["state"], started.json["message"]) == ("running", None)

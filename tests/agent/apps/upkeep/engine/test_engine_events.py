@@ -1,4 +1,4 @@
-"""What a real engine does to an app by itself, or by hand, is told once."""
+"""What a real engine does to an app by itself, or by hand, is reported once."""
 
 import time
 from typing import Any
@@ -20,7 +20,7 @@ async def events(agent: InProcessAgent, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.engines
-async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
+async def test_what_is_done_by_hand_and_what_the_agent_does_are_reported_once(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await agent.create(busybox_image)
@@ -41,10 +41,10 @@ async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
     await async_until(is_up_again)
     await agent.ask("DELETE", f"/{name}")
 
-    told = await events(agent, name)
+    reported = await events(agent, name)
     by_hand = engine_events_to_its_end(docker_client, container)
     assert {"pause", "unpause", "kill", "die"} == set(by_hand)
-    assert [(each["by"], each["action"], each["outcome"]) for each in told] == [
+    assert [(each["by"], each["action"], each["outcome"]) for each in reported] == [
         ("operator", "create", "done"),
         ("operator", "stop", "done"),
         ("operator", "start", "done"),
@@ -53,10 +53,10 @@ async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
         ("agent", "start", "done"),
         ("operator", "delete", "done"),
     ]
-    (kill,) = (each for each in told if each["action"] == "kill")
-    (die,) = (each for each in told if each["action"] == "die")
+    (kill,) = (each for each in reported if each["action"] == "kill")
+    (die,) = (each for each in reported if each["action"] == "die")
     assert (kill["message"], die["exit_code"]) == ("signal 9", 137)
-    assert [each["time"] for each in told] == sorted(each["time"] for each in told)
+    assert [each["time"] for each in reported] == sorted(each["time"] for each in reported)
 
 
 async def test_events_that_are_too_long_hide_none_of_the_others(
@@ -72,8 +72,8 @@ async def test_events_that_are_too_long_hide_none_of_the_others(
         docker_client.kill(record["container_id"])
 
         async def is_up_again() -> bool:
-            told = await events(agent, record["name"])
-            return ("agent", "start") in [(each["by"], each["action"]) for each in told]
+            reported = await events(agent, record["name"])
+            return ("agent", "start") in [(each["by"], each["action"]) for each in reported]
 
         await async_until(is_up_again)
     finally:
@@ -86,30 +86,30 @@ async def test_events_that_are_too_long_hide_none_of_the_others(
 
 
 def engine_events_to_its_end(client: docker.APIClient, container: str) -> list[str]:
-    """Return what the engine told of a container until it ended for the first time.
+    """Return the engine's events of a container until it ended for the first time.
 
-    One pause after another is told twice at times, and may be told late.
+    One pause after another is reported twice at times, and may be reported late.
     """
     actions = ["pause", "unpause", "kill", "die"]
     filters = {"container": container, "event": actions}
     events = client.events(since=0, until=int(time.time()) + 1, filters=filters, decode=True)
-    told = [each["Action"] for each in events]
-    return told[: told.index("die") + 1]
+    reported = [each["Action"] for each in events]
+    return reported[: reported.index("die") + 1]
 
 
-async def test_an_app_that_crashes_and_is_started_by_the_engine_is_told_with_its_exit_code(
+async def test_an_app_that_crashes_and_is_started_by_the_engine_is_reported_with_its_exit_code(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     once = "test -e /srv/ran || { touch /srv/ran; sleep 1; exit 7; }; sleep 999"
     record = await agent.create(busybox_image, command=["/bin/sh", "-c", once])
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         return len(await events(agent, record["name"])) >= 3
 
-    await async_until(is_told)
+    await async_until(is_reported)
 
-    told = await events(agent, record["name"])
-    assert [(each["by"], each["action"], each["exit_code"]) for each in told[:3]] == [
+    reported = await events(agent, record["name"])
+    assert [(each["by"], each["action"], each["exit_code"]) for each in reported[:3]] == [
         ("operator", "create", None),
         ("engine", "die", 7),
         ("engine", "start", None),

@@ -39,7 +39,7 @@ async def gone(apps: AskedApps, name: str) -> bool:
     return False
 
 
-async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_once(
+async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_reported_once(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
     engine, log = UnremovableEngine(engine_url), LogCapture()
@@ -57,8 +57,8 @@ async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_onc
         gaps = [after - before for before, after in pairwise(engine.tries)]
         assert gaps[1] >= 0.9
         assert gaps[2] >= 1.8
-        told = [each for each in log.entries if each["log_level"] == "warning"]
-        assert len(told) <= 4, told
+        reported = [each for each in log.entries if each["log_level"] == "warning"]
+        assert len(reported) <= 4, reported
 
         # Whoever asks for the delete again needs not wait for the next attempt.
         engine.stuck = False
@@ -67,7 +67,7 @@ async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_onc
 
 
 @pytest.mark.parametrize("ends", ["delete", "stop"])
-async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_ended(
+async def test_a_promised_creation_that_was_interrupted_is_not_begun_anew_to_be_ended(
     tmp_path: Path, engine_url: str, busybox_image: str, ends: str
 ) -> None:
     engine = VanishingEngine(engine_url)
@@ -80,7 +80,7 @@ async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_ended(
             return bool(engine.left)
 
         await async_until(broke_off)
-        # And not: begin it anew, which that engine breaks off.
+        # And not: begin it anew, which that engine interrupts.
         if ends == "delete":
             assert await apps.delete(name, ASKER) is None
         else:
@@ -103,8 +103,8 @@ async def test_a_new_volume_that_somebody_took_keeps_no_name_busy(
             docker_client.remove_container(engine.rival, force=True)
             docker_client.remove_volume(f"rollcall-{name}")
 
-    told = [each["event"] for each in log.entries if each["log_level"] == "warning"]
-    assert "new volume not removed: it is in use" in told
+    reported = [each["event"] for each in log.entries if each["log_level"] == "warning"]
+    assert "new volume not removed: it is in use" in reported
 
 
 async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
@@ -190,7 +190,7 @@ async def test_a_name_that_somebody_takes_in_the_last_moment_is_a_conflict_and_l
         await engine.remove_volume("rollcall-rival")
 
 
-async def test_limits_that_the_engine_refuses_are_told_and_leave_nothing_under_way(
+async def test_limits_that_the_engine_rejects_are_reported_and_leave_nothing_under_way(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
     engine, log = FixedLimitsEngine(engine_url), LogCapture()

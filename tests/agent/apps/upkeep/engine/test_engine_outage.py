@@ -83,7 +83,7 @@ async def test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_bac
     await asyncio.to_thread(dockerd.build)
     await agent.until_engine_found()
     record = await agent.create(IMAGE)
-    name, told = record["name"], len(agent.changes)
+    name, reported = record["name"], len(agent.changes)
 
     await asyncio.to_thread(dockerd.stop)
 
@@ -104,10 +104,10 @@ async def test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_bac
     assert hosted_apps.docker_state == "unreachable"
     assert [app.name for app in hosted_apps.apps] == [name]
 
-    async def registry_was_told() -> bool:
-        return len(agent.changes) > told
+    async def registry_was_reported() -> bool:
+        return len(agent.changes) > reported
 
-    await async_until(registry_was_told)
+    await async_until(registry_was_reported)
     await asyncio.to_thread(dockerd.start)
     await agent.until_engine_found()
     after = await agent.until(name, state="running")

@@ -1,4 +1,4 @@
-"""Containers that are left as they are, for any reason: told once, and no other waits."""
+"""Containers that are left as they are, for any reason: reported once, and no other waits."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
 from agent.apps.labels import HELPER_LABEL, HELPS
-from agent.engine.errors import EngineRefused
+from agent.engine.errors import EngineRejected
 from agent.engine.models import Container, InspectedContainer
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine
@@ -43,37 +43,37 @@ class ObservedEngine(FakeEngine):
             await async_until(looked)
 
 
-class RefusingEngine(FakeEngine):
+class RejectingEngine(FakeEngine):
     """An engine that refuses to rename a container, or to tell of one."""
 
     fixed = ""
     unread = ""
-    refused = 0
+    rejected = 0
 
-    def _refuse(self) -> None:
-        self.refused += 1
-        raise EngineRefused(REASON)
+    def _reject(self) -> None:
+        self.rejected += 1
+        raise EngineRejected(REASON)
 
     async def rename(self, container_id: str, name: str) -> None:
         if container_id == self.fixed:
-            self._refuse()
+            self._reject()
         await super().rename(container_id, name)
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         if container_id == self.unread:
-            self._refuse()
+            self._reject()
         return await super().inspect(container_id)
 
-    async def refuse_again(self) -> None:
-        """Wait until it has refused this twice more: the agent has handled the first of these."""
+    async def reject_again(self) -> None:
+        """Wait until it has rejected this twice more: the agent has handled the first of these."""
         for _ in range(2):
-            before = self.refused
+            before = self.rejected
 
-            async def refused(before: int = before) -> bool:
-                return self.refused > before
+            async def rejected(before: int = before) -> bool:
+                return self.rejected > before
 
             self.go_away()  # so that the agent looks at all containers again
-            await async_until(refused)
+            await async_until(rejected)
 
 
 async def create(apps: AskedApps, engine: FakeEngine, *names: str) -> list[FakeContainer]:
@@ -82,19 +82,19 @@ async def create(apps: AskedApps, engine: FakeEngine, *names: str) -> list[FakeC
     return [*engine.state.containers.values()]
 
 
-async def is_told(log: LogCapture, event: str) -> bool:
+async def is_reported(log: LogCapture, event: str) -> bool:
     return any(each["event"] == event for each in log.entries)
 
 
-def told(log: LogCapture, event: str) -> list[tuple[str, str]]:
+def reported(log: LogCapture, event: str) -> list[tuple[str, str]]:
     return [(each["app"], each["reason"]) for each in log.entries if each["event"] == event]
 
 
 @pytest.mark.slow
-async def test_a_rename_that_the_engine_refuses_is_told_once_and_delays_no_other_app(
+async def test_a_rename_that_the_engine_rejects_is_reported_once_and_delays_no_other_app(
     tmp_path: Path,
 ) -> None:
-    engine, log = RefusingEngine(), LogCapture()
+    engine, log = RejectingEngine(), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         first, second, third = await create(apps, engine, "first", "second", "third")
     engine.fixed = first.id
@@ -107,42 +107,44 @@ async def test_a_rename_that_the_engine_refuses_is_told_once_and_delays_no_other
 
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
         await async_until(others_are_as_they_should_be)
-        await engine.refuse_again()
+        await engine.reject_again()
 
-    assert told(log, "container not renamed") == [("first", REASON)]
+    assert reported(log, "container not renamed") == [("first", REASON)]
     assert first.name.startswith("first.NEXT-")
 
 
 @pytest.mark.slow
-async def test_another_reason_why_a_container_keeps_its_name_is_told_too(tmp_path: Path) -> None:
-    engine, log = RefusingEngine(), LogCapture()
+async def test_another_reason_why_a_container_keeps_its_name_is_reported_too(
+    tmp_path: Path,
+) -> None:
+    engine, log = RejectingEngine(), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         first, second = await create(apps, engine, "first", "second")
     engine.fixed = first.id
     first.name += ".NEXT-0123abcd"
 
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
-        await async_until(partial(is_told, log, "container not renamed"))
+        await async_until(partial(is_reported, log, "container not renamed"))
         engine.fixed, second.name = "", "first"
         engine.go_away()
-        await async_until(partial(is_told, log, "name held by another container"))
+        await async_until(partial(is_reported, log, "name held by another container"))
 
 
 @pytest.mark.slow
-async def test_a_container_of_no_app_that_the_engine_tells_nothing_of_is_told_once(
+async def test_a_container_of_no_app_that_the_engine_shows_nothing_of_is_reported_once(
     tmp_path: Path,
 ) -> None:
-    engine, log = RefusingEngine(), LogCapture()
+    engine, log = RejectingEngine(), LogCapture()
     async with running_apps(tmp_path / "lost", engine, log, defaults=AT_ONCE) as apps:
         first, _ = await create(apps, engine, "first", "second")
     engine.unread = first.id
 
     async with running_apps(tmp_path / "empty", engine, log, defaults=AT_ONCE) as apps:
-        await async_until(partial(is_told, log, "app read from its container"))
-        await engine.refuse_again()
+        await async_until(partial(is_reported, log, "app read from its container"))
+        await engine.reject_again()
         assert [each.name for each in await apps.queries.all()] == ["second"]
 
-    assert told(log, "container not read") == [("first", REASON)]
+    assert reported(log, "container not read") == [("first", REASON)]
 
 
 async def left_by_an_undone_update(apps: AskedApps, engine: FakeEngine) -> FakeContainer:
@@ -161,7 +163,7 @@ async def left_by_an_undone_update(apps: AskedApps, engine: FakeEngine) -> FakeC
 
 
 @pytest.mark.slow
-async def test_a_container_of_an_undone_change_that_is_up_is_told_once_and_removed_when_it_is_down(
+async def test_a_container_of_an_undone_change_is_reported_once_and_removed_when_it_is_down(
     tmp_path: Path,
 ) -> None:
     engine, log = ObservedEngine(), LogCapture()
@@ -173,7 +175,7 @@ async def test_a_container_of_an_undone_change_that_is_up_is_told_once_and_remov
     engine.state.containers[left.id] = left
 
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
-        await async_until(partial(is_told, log, event))
+        await async_until(partial(is_reported, log, event))
         await engine.look_again()
         assert left.id in engine.state.containers
         left.state = "exited"

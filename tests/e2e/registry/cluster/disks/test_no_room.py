@@ -47,7 +47,7 @@ class CheckedRegistry:
         return answer
 
     def accepts(self) -> bool:
-        """Send a heartbeat; return whether it was accepted, and if not, clearly refused."""
+        """Send a heartbeat; return whether it was accepted, and if not, clearly rejected."""
         answer = self.post()
         assert answer.status_code in {200, 503, 507}, answer.text
         return answer.ok
@@ -179,7 +179,7 @@ def test_a_server_that_may_store_no_more_is_507_until_it_may(
         assert checked.is_full("the NATS servers have no room")
         return "have confirmed nothing" in checked.post().text
 
-    until(is_lost, "heartbeats are refused at once", within=SOON_SECONDS)
+    until(is_lost, "heartbeats are rejected at once", within=SOON_SECONDS)
     assert checked.shows_what_was_accepted()
 
     server.kill()

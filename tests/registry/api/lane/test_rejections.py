@@ -1,4 +1,4 @@
-"""The lane takes heartbeats of those who may send them, and refuses others as handlers do."""
+"""The lane takes heartbeats of those who may send them, and rejects others as handlers do."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class Client:
         return await read_response(self._reader)
 
 
-async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) -> None:
+async def test_a_clone_is_rejected_and_counted_once(registry: InProcessRegistry) -> None:
     async with AsyncExitStack() as stack:
         client = await Client.connect(registry, stack)
         for identity, status in (("one", 200), ("two", 409), ("one", 200)):
@@ -63,15 +63,15 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
     assert registry.components.nodes.heartbeats.counts.rejected == {CloneRejected: 1}
 
 
-async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:
+async def test_what_the_store_does_not_take_is_answered_once_and_rejected_from_then_on() -> None:
     store = MemoryStore()
     async with in_process_registry(store=store) as registry, AsyncExitStack() as stack:
         client = await Client.connect(registry, stack)
         assert (await client.report(FIRST)).status == 200
         store.failure = StoreFull("no room")
         for body, failures in ((heartbeat(1), 1), (heartbeat(2), 2), (FIRST, 3)):
-            refused = await client.report(body)
-            assert refused == PipelinedResponse(
+            rejected = await client.report(body)
+            assert rejected == PipelinedResponse(
                 507,
                 {
                     "Content-Type": "application/json",
@@ -89,7 +89,7 @@ async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_th
 
 
 @pytest.mark.parametrize(("key", "other"), [(WEB_HOSTS, "db-0"), (NODE_KEY, "web-1")])
-async def test_a_key_is_refused_for_a_host_that_is_not_its_own_whatever_it_was_good_for_before(
+async def test_a_key_is_rejected_for_a_host_that_is_not_its_own_whatever_it_was_good_for_before(
     registry: InProcessRegistry, key: str, other: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -101,7 +101,7 @@ async def test_a_key_is_refused_for_a_host_that_is_not_its_own_whatever_it_was_g
         assert (await client.report(FIRST, host=other, key=key)).status == 403
 
 
-async def test_a_key_that_is_taken_back_is_refused_on_a_kept_connection(
+async def test_a_key_that_is_taken_back_is_rejected_on_a_kept_connection(
     registry: InProcessRegistry,
 ) -> None:
     async with AsyncExitStack() as stack:

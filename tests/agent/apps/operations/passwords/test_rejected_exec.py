@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
-from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.errors import EngineRejected, EngineUnavailable
 from agent.engine.models import ExecResult
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothing
@@ -18,9 +18,9 @@ from tests.support.waiting import async_until
 REASON = "OCI runtime exec failed: no space left on device"
 
 
-async def refuse_exec(step: str) -> None:
+async def reject_exec(step: str) -> None:
     if step == "before execute":
-        raise EngineRefused(REASON)
+        raise EngineRejected(REASON)
 
 
 async def is_set(apps: AskedApps) -> bool:
@@ -28,29 +28,29 @@ async def is_set(apps: AskedApps) -> bool:
     return (after.progress, after.password, after.message) == (None, "set", None)
 
 
-async def is_refused(apps: AskedApps) -> bool:
+async def is_rejected(apps: AskedApps) -> bool:
     after = await apps.queries.one("web")
     return (after.progress, after.password, after.message) == (None, "pending", REASON)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("respond_async", [False, True])
-async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_sets_it(
+async def test_a_password_that_the_engine_rejects_is_pending_until_the_engine_sets_it(
     tmp_path: Path, *, respond_async: bool
 ) -> None:
     engine, log = FakeEngine(), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
-        engine.at_step = refuse_exec
+        engine.at_step = reject_exec
 
         asker = replace(ASKER, respond_async=respond_async)
         record = await apps.set_password("web", "correct horse battery", asker)
 
         if not respond_async:
             assert (record.password, record.message) == ("pending", REASON)
-        await async_until(partial(is_refused, apps))
+        await async_until(partial(is_rejected, apps))
         await apps.update("web", AppChanges(memory=128), ASKER)
-        assert await is_refused(apps)
+        assert await is_rejected(apps)
         engine.at_step = do_nothing
         await async_until(partial(is_set, apps))
         events = [(each.action, each.message) for each in await apps.events("web")]
@@ -61,8 +61,8 @@ async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_se
         ("update", None),
         ("keys", None),
     ]
-    refusals = [each for each in log.entries if "the engine refuses" in each["event"]]
-    assert {(each["app"], each["reason"]) for each in refusals} == {("web", REASON)}
+    rejections = [each for each in log.entries if "the engine rejects" in each["event"]]
+    assert {(each["app"], each["reason"]) for each in rejections} == {("web", REASON)}
     (container,) = engine.state.containers.values()
     assert container.shadow.startswith("app:$6$")
 
@@ -73,7 +73,7 @@ async def lose_answer(step: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_is_refused(
+async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_is_rejected(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -84,8 +84,8 @@ async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_
             await apps.set_password("web", "correct horse battery", ASKER)
         (container,) = engine.state.containers.values()
         held = container.shadow
-        engine.at_step = refuse_exec
-        await async_until(partial(is_refused, apps))
+        engine.at_step = reject_exec
+        await async_until(partial(is_rejected, apps))
         engine.at_step = do_nothing
 
         await apps.rebuild("web", ASKER)
@@ -95,7 +95,7 @@ async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_
 
 
 @pytest.mark.slow
-async def test_a_recovered_password_that_the_engine_refuses_is_pending_and_blocks_no_change(
+async def test_a_recovered_password_that_the_engine_rejects_is_pending_and_blocks_no_change(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -109,7 +109,7 @@ async def test_a_recovered_password_that_the_engine_refuses_is_pending_and_block
         engine.at_step = unavailable
         with pytest.raises(EngineUnavailable):
             await apps.set_password("web", "correct horse battery", ASKER)
-        engine.at_step = refuse_exec
+        engine.at_step = reject_exec
 
         assert (await apps.stop("web", ASKER)).state == "exited"
 
@@ -118,7 +118,7 @@ async def test_a_recovered_password_that_the_engine_refuses_is_pending_and_block
 
 
 @pytest.mark.slow
-async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_set_it(
+async def test_a_password_is_pending_if_the_app_ends_when_the_engine_rejects_to_set_it(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -127,7 +127,7 @@ async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_
         if step == "before execute":
             (container,) = engine.state.containers.values()
             container.state = "paused"
-            raise EngineRefused(REASON)
+            raise EngineRejected(REASON)
 
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -139,7 +139,7 @@ async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_
 
 
 @pytest.mark.slow
-async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_password(
+async def test_an_app_starts_though_the_engine_rejects_to_set_its_pending_password(
     tmp_path: Path,
 ) -> None:
     engine = FakeEngine()
@@ -149,11 +149,11 @@ async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_passwo
         await apps.set_password("web", "correct horse battery", ASKER)
         starts = list[str]()
 
-        async def refuse_and_count(step: str) -> None:
+        async def reject_and_count(step: str) -> None:
             starts.extend([step] if step == "before start" else [])
-            await refuse_exec(step)
+            await reject_exec(step)
 
-        engine.at_step = refuse_and_count
+        engine.at_step = reject_and_count
         started = await apps.start("web", ASKER)
 
         assert (started.state, started.password) == ("running", "pending")
@@ -161,23 +161,23 @@ async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_passwo
         assert starts == ["before start"]
 
 
-class RefusedStartEngine(FakeEngine):
-    """An engine that refuses each start but the first, and counts them."""
+class RejectedStartEngine(FakeEngine):
+    """An engine that rejects each start but the first, and counts them."""
 
     starts = 0
 
     async def start(self, container_id: str) -> None:
         self.starts += 1
         if self.starts > 1:
-            raise EngineRefused("no such runtime")
+            raise EngineRejected("no such runtime")
         await super().start(container_id)
 
 
 @pytest.mark.slow
-async def test_a_start_that_the_engine_refuses_is_asked_for_once_though_a_password_is_pending(
+async def test_a_start_that_the_engine_rejects_is_asked_for_once_though_a_password_is_pending(
     tmp_path: Path,
 ) -> None:
-    engine = RefusedStartEngine()
+    engine = RejectedStartEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         await apps.stop("web", ASKER)
@@ -198,7 +198,7 @@ class FailingChpasswdEngine(FakeEngine):
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         if not self.reads:
-            raise EngineRefused(f"{path} cannot be read")
+            raise EngineRejected(f"{path} cannot be read")
         return await super().read_file(container_id, path)
 
     async def execute(
@@ -232,7 +232,7 @@ async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_h
         await apps.set_password("web", "the first password", ASKER)
         (container,) = engine.state.containers.values()
         held = container.shadow
-        engine.at_step = refuse_exec
+        engine.at_step = reject_exec
         await apps.set_password("web", "the second password", background)
         await async_until(partial(pending, apps))
 

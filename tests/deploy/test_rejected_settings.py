@@ -1,4 +1,4 @@
-"""Settings that a version refuses, on a host with the package and on one with `make install`."""
+"""Settings that a version rejects, on a host with the package and on one with `make install`."""
 
 import secrets
 from collections.abc import Iterator
@@ -64,10 +64,10 @@ def hosts(
 
 @pytest.fixture(scope="module")
 def upgraded(hosts: list[PackageHost], packages: Packages) -> PackageHost:
-    """Return a host that runs both daemons from the package, by settings the next one refuses."""
+    """Return a host that runs both daemons from the package, by settings the next one rejects."""
     hosts[0].install(packages.present)
     hosts[0].use_both()
-    # Settings of an instance that this version refuses, too.
+    # Settings of an instance that this version rejects, too.
     hosts[0].run(f"echo 'nonsense: 1' >{SETTINGS}/registry2.yml && systemctl enable {INSTANCE}")
     # A file that root can read, and the daemon cannot.
     hosts[0].run(f"umask 077; echo {secrets.token_hex(32)} >{CALLBACK_KEY}")
@@ -90,7 +90,7 @@ def taken_over(hosts: list[PackageHost], destdir: Path) -> PackageHost:
     return host
 
 
-def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is(
+def test_an_upgrade_that_rejects_the_settings_leaves_the_version_before_as_it_is(
     upgraded: PackageHost, packages: Packages
 ) -> None:
     before = upgraded.pids(), upgraded.settings(), upgraded.run(FILES)
@@ -100,8 +100,10 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert status != 0
     assert "heartbeat_seconds: " in said
     assert f"{CALLBACK_KEY} cannot be read: Permission denied" in said
-    for refused in ("agent.yml", "registry.yml", "registry2.yml"):
-        assert said.count(f"{SETTINGS}/{refused} is refused by version {NEXT_DEBIAN_VERSION}") == 1
+    for rejected in ("agent.yml", "registry.yml", "registry2.yml"):
+        assert (
+            said.count(f"{SETTINGS}/{rejected} is rejected by version {NEXT_DEBIAN_VERSION}") == 1
+        )
     rejected = (
         f"the upgrade to {NEXT_DEBIAN_VERSION} is rejected, and version {debian_version(VERSION)}"
     )
@@ -128,7 +130,7 @@ def test_the_upgrade_succeeds_once_the_daemon_of_the_settings_is_not_used(
     upgraded.until_listed()
 
 
-def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
+def test_make_install_rejects_a_host_that_has_the_package(upgraded: PackageHost) -> None:
     status, said = try_make_install(upgraded)
 
     assert status == 1
@@ -138,7 +140,7 @@ def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost)
     )
 
 
-def test_make_install_refuses_a_host_that_has_the_settings_of_a_removed_package(
+def test_make_install_rejects_a_host_that_has_the_settings_of_a_removed_package(
     upgraded: PackageHost,
 ) -> None:
     upgraded.run("dpkg --remove rollcall")
@@ -175,7 +177,7 @@ def try_make_install(host: PackageHost) -> tuple[int, str]:
     return host.try_to(f"cd /{folder} && sh install.sh")
 
 
-def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
+def test_a_package_that_rejects_the_settings_leaves_make_install_as_it_is(
     taken_over: PackageHost, packages: Packages
 ) -> None:
     before = taken_over.pids(), taken_over.settings()
@@ -183,7 +185,7 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
     status, said = taken_over.try_to_install(packages.following)
 
     assert status != 0
-    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_DEBIAN_VERSION}" in said
+    assert f"{SETTINGS}/agent.yml is rejected by version {NEXT_DEBIAN_VERSION}" in said
     assert "the daemons that 'make install' installed run on" in said
     assert (taken_over.pids(), taken_over.settings()) == before
     version = taken_over.run("/opt/rollcall/venv/bin/rollcall-agent --version")

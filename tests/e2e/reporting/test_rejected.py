@@ -1,4 +1,4 @@
-"""Heartbeats that a registry refuses by its rules: the agent says so, and goes on in time."""
+"""Heartbeats that a registry rejects by its rules: the agent says so, and goes on in time."""
 
 import shutil
 
@@ -18,7 +18,7 @@ def instance(registry: Daemon) -> str:
     return found
 
 
-def test_a_machine_that_was_cloned_with_its_state_is_refused_and_a_restart_is_not(
+def test_a_machine_that_was_cloned_with_its_state_is_rejected_and_a_restart_is_not(
     daemons: Daemons,
 ) -> None:
     registry = daemons.registry()
@@ -38,8 +38,8 @@ def test_a_machine_that_was_cloned_with_its_state_is_refused_and_a_restart_is_no
     change_settings(clone, node={"hostname": "web-1"})
     clone.start()
 
-    refused = until_registry_state(first, registry.base_url, "clone_refused")
-    assert "posts from 127.0.0.1" in refused["reason"]
+    rejected = until_registry_state(first, registry.base_url, "clone_rejected")
+    assert "posts from 127.0.0.1" in rejected["reason"]
     until_registry_state(clone, registry.base_url, "taken")
     assert instance(registry) not in instances
 
@@ -53,7 +53,7 @@ def test_a_host_that_changes_too_often_waits_and_says_so(daemons: Daemons) -> No
     folder.mkdir()
     (folder / "site").write_text("site:north\n")
 
-    refused = until_registry_state(agent, registry.base_url, "busy")
-    assert "429: web-1 changes more often than 1 times a minute" in refused["reason"]
+    rejected = until_registry_state(agent, registry.base_url, "busy")
+    assert "429: web-1 changes more often than 1 times a minute" in rejected["reason"]
     assert "site:north" not in nodes(registry)["web-1"]["labels"]
     assert "429: web-1 changes more often" in agent.log()
