@@ -15,7 +15,14 @@ from secrets import randbelow
 from socket import gethostname
 from typing import TypeVar
 
-from registry.errors import NodeTooLarge, StoreUnavailable, StoreUnreachable, TooManyConflicts
+from registry.errors import (
+    NodeTooLarge,
+    NoRoomForChange,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnreachable,
+    TooManyConflicts,
+)
 from registry.store.commits import Finishing
 from registry.store.nats.delivery import Message
 from registry.store.nats.format import (
@@ -180,6 +187,8 @@ class _Outcome:
     def failed(self, _write: Write, error: Exception) -> None:
         if isinstance(error, NodeTooLarge):  # not even one entry is taken
             error = StoreUnreachable(str(error))
+        elif isinstance(error, NoRoomForChange):  # these hosts are many, not large
+            error = StoreFull(str(error))
         self._finish(error)
 
     def conflicted(self, write: Write, actual: int) -> None:

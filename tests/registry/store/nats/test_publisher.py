@@ -12,8 +12,10 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from registry.errors import StoreUnreachable
+from registry.errors import NoRoomForChange, StoreFull, StoreUnreachable
 from registry.store.clock import AgeClock
+from registry.store.commits import Finishing
+from registry.store.nats.ages import MAX_ENTRIES, Reports, Rings
 from registry.store.nats.link import Link
 from registry.store.nats.members import Uptime
 from registry.store.nats.operations import NodeOperations, Operation
@@ -287,6 +289,22 @@ def test_many_changes_whose_time_is_over_at_once_are_given_up_in_slices() -> Non
     assert best < MAX_SLICE_SECONDS
 
 
+@in_virtual_time
+async def test_heartbeats_of_many_hosts_for_which_there_is_no_room_are_a_full_store() -> None:
+    full = msgspec.json.encode({"error": {"err_code": 10047, "description": "insufficient"}})
+    async with sending() as (publisher, client):
+        finishing = Finishing(lambda _error: None)
+        hosts = [(f"host-{number}", 1, "192.0.2.1") for number in range(MAX_ENTRIES)]
+        Reports(publisher, Rings(publisher.run)).write_heard(hosts, finishing)
+        await asyncio.sleep(1)
+        for subject in client.sent:
+            await client.answer(Msg(client, subject=subject, data=full))
+
+        with pytest.raises(StoreFull) as raised:
+            await finishing.future
+    assert not isinstance(raised.value, NoRoomForChange)
+
+
 def answered(content: object, headers: Mapping[str, str] | None = None) -> PublishResult:
     data = msgspec.json.encode(content)
     return publish_result(Msg(Client(), data=data, headers=dict(headers or {})))
@@ -316,7 +334,9 @@ def test_without_anybody_to_answer_it_had_no_effect() -> None:
     assert answer.is_without_effect
 
 
-@pytest.mark.parametrize(("code", "is_full"), [(10047, True), (10023, True), (10054, False)])
+@pytest.mark.parametrize(
+    ("code", "is_full"), [(10002, True), (10047, True), (10023, True), (10054, False)]
+)
 def test_other_errors_are_rejections(code: int, *, is_full: bool) -> None:
     answer = answered({"error": {"err_code": code, "description": "why"}})
     assert answer == WriteRejected("why", is_full=is_full)
