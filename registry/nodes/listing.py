@@ -74,7 +74,7 @@ class Listing(LargeBody):
         self._replaced_bytes = directory.replaced_bytes
         self._version = directory.version
         self._chunks: list[_Chunk] = []
-        self._heads_hash, self._tails_hash = sha256(), sha256()
+        self._heads_hash, self._times_hash, self._addresses_hash = sha256(), sha256(), sha256()
         self._held = 0
         self.size = len(b"[]")
         self.next_after: str | None = None  # where the next page goes on, if there is one
@@ -83,8 +83,8 @@ class Listing(LargeBody):
     @property
     def digest(self) -> bytes:
         """Return a digest of the digests of all nodes, wherever the list is cut into chunks."""
-        both = self._heads_hash.digest() + self._tails_hash.digest()
-        return sha256(both).digest()[:DIGEST_BYTES]
+        hashes = (self._heads_hash, self._times_hash, self._addresses_hash)
+        return sha256(b"".join([each.digest() for each in hashes])).digest()[:DIGEST_BYTES]
 
     def parts(self) -> Iterable[bytes]:
         """Return the JSON array in parts."""
@@ -148,7 +148,8 @@ class Listing(LargeBody):
                 chunk.keep(block, self._directory)
             chunk.forget()
         self._heads_hash.update(chunk.heads.digests)
-        self._tails_hash.update(chunk.tails())
+        self._times_hash.update(chunk.last_updates.tobytes())
+        self._addresses_hash.update("".join([f"{each}\n" for each in chunk.addresses]).encode())
         self.size += chunk.size + (1 if self._chunks else 0)
         self._held += NODE_BYTES * len(found) + ADDRESS_BYTES * len(chunk.addresses)
         self._chunks.append(chunk)
@@ -251,11 +252,6 @@ class _Chunk(_Kept):
         """Record that the block has changed; a reader that has not come so far encodes it again."""
         super().drop()
         self._encoded = None
-
-    def tails(self) -> bytes:
-        """Return what follows the heads, to be digested."""
-        addresses = [f"{address}\n" for address in self.addresses]
-        return self.last_updates.tobytes() + "".join(addresses).encode()
 
     def parts(self) -> Sequence[bytes]:
         """Return the values with commas between them, in parts; large ones are not copied."""

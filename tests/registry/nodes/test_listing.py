@@ -14,6 +14,7 @@ NODES = 1000
 LOOKED_AT = 10  # every tenth of them
 ALL = NodeFilter(Filters())
 BY_LABEL = NodeFilter(Filters(labels=("a",)))
+WITH_ADDRESS = NodeFilter(Filters(), address=True)
 
 
 def node(name: str, *, value: int = 0, last_update: int = 0) -> KnownNode:
@@ -61,6 +62,7 @@ def test_a_list_shows_each_node_as_it_was_when_it_was_read(max_kept: int) -> Non
         again.fill(KnownNode(entry.row(), heard=0.0) for entry in directory.sorted)
         assert listed(again).digest == listing.digest
         assert listed(again, BY_LABEL).digest == listing.digest
+        assert listed(again, WITH_ADDRESS).digest == listed(directory, WITH_ADDRESS).digest
     assert all(body(listing) == content for listing, content in before)
 
     for name in list(directory.entries):
