@@ -38,8 +38,9 @@ async def plan_rollback(host: Host, job: Job, request: Rollback) -> Plan:
     job.header = msgspec.structs.replace(
         job.header, revision=revision.revision, reason=f"back to revision {revision.revision}"
     )
+    job.needed_image = revision.image_id or revision.image
     # The image must not be removed to make room on the disk. Later, the entry needs it.
-    async with host.images.use.needed(revision.image_id or revision.image):
+    async with host.images.use.needed(job.needed_image):
         container = await host.containers.current(app)
         kinds = _kinds(app, revision, container)
         if not kinds:

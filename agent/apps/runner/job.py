@@ -25,7 +25,8 @@ class Job:
     """An operation that runs: what was asked for, None where one is recovered.
 
     ``repeated`` marks another attempt at one that failed before, and was logged then. With
-    ``picked_ports_only`` the app may get only ports from which the agent picks.
+    ``picked_ports_only`` the app may get only ports from which the agent picks. ``needed_image`` is
+    not removed to make room for it.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Job:
         self.request = request
         self.repeated = repeated
         self.picked_ports_only = picked_ports_only
+        self.needed_image: str | None = None
         self.committed = asyncio.Event()
         self.done = asyncio.Event()
         self._repository = repository

@@ -292,6 +292,7 @@ class OperationRunner:
             try:
                 plan = await self._operations.plan[type(request)](self._host, job, request)
             except DiskFull:
+                await held.enter_async_context(self._keeping_image(job))
                 await self._host.images.unneeded.make_room()
                 plan = await self._operations.plan[type(request)](self._host, job, request)
             if isinstance(plan, App):
@@ -299,6 +300,10 @@ class OperationRunner:
             elif plan is not None:
                 await job.commit(plan)
                 await self._operations.carry_out[type(plan)](self._host, job, plan)
+
+    def _keeping_image(self, job: Job) -> AbstractAsyncContextManager[None]:
+        image = job.needed_image
+        return nullcontext() if image is None else self._host.images.use.needed(image)
 
     async def _wait_for_place(
         self, job: Job, requester: Requester, take: Callable[[], Awaitable[None]]

@@ -1,5 +1,6 @@
 """While the disk is full, images of old revisions go."""
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ from agent.apps.admission.disk import DiskGuard
 from agent.apps.images.pulled import ImageUse
 from agent.apps.images.unneeded import UnneededImages
 from agent.engine.errors import DiskFull
+from agent.engine.models import ListedImage
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.apps.pulled_apps import (
     FULL_DISK,
@@ -62,6 +64,26 @@ async def test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change
         ("p2", "disk"),
     ]
     assert engine.pulls[-1] == "s/app@sha256:p1"
+
+
+async def test_the_image_of_a_rollback_does_not_go_to_make_room_for_it(
+    tmp_path: Path, engine: PullingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three_revisions(tmp_path, engine)
+    looked, list_images = asyncio.Event(), engine.images
+
+    async def images() -> list[ListedImage]:
+        looked.set()
+        return await list_images()
+
+    monkeypatch.setattr(engine, "images", images)
+    async with apps_of(tmp_path, engine, defaults=FULL_DISK) as apps:
+        await looked.wait()  # the next regular look comes in a minute
+        engine.data_root = f"{tmp_path}"
+        with pytest.raises(DiskFull):
+            await apps.rollback("web", 1, ASKER)
+
+    assert engine.here() == {"p1", "p3"}
 
 
 async def test_no_more_images_go_than_the_disk_needs_and_the_least_recent_go_first(
