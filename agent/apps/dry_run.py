@@ -161,6 +161,7 @@ async def _started(host: Host, entry: StartEntry, container: InspectedContainer)
     """Return the app in its container, once that was started or started again."""
     app = entry.target
     if _is_up(container) and entry.header.operation == "start":
+        await host.containers.check_network(container)
         return app, _running(container, app, container.health)
     await host.containers.check_start(app, container)
     after = started(app, container.id)

@@ -66,6 +66,7 @@ async def carry_out_start(host: Host, job: Job, entry: StartEntry) -> None:
 
     Raises:
         DiskFull, NetworkNotFound, StartFailed: it could not be started again, and was not stopped.
+        EngineRejected: it was up, and is as it was.
         StartFailed, PortInUse: it is down; one that should run is tried again.
 
     """
@@ -79,12 +80,21 @@ async def carry_out_start(host: Host, job: Job, entry: StartEntry) -> None:
     elif entry.header.operation == "restart":
         await _restart(host, job, entry, container)
     else:
+        await _complete(host, entry, container)
+
+
+async def _complete(host: Host, entry: StartEntry, container: InspectedContainer) -> None:
+    """Give a container that is up what one has that the agent started; leave it up in any case."""
+    try:
         await host.containers.reconnect(container)
         if not container.autostart:  # somebody has started a stopped app by hand
             await host.containers.set_autostart(container, enabled=True)
         if container.state == "paused":
             await host.containers.unpause(container)
-        await host.context.repository.finish(entry, entry.target)
+    except (AppError, EngineRejected) as error:
+        await _give_up(host, entry, error)
+        raise
+    await host.context.repository.finish(entry, entry.target)
 
 
 async def _restart(host: Host, job: Job, entry: StartEntry, container: Container) -> None:
@@ -123,13 +133,11 @@ async def _stop_failed(host: Host, app: App, container: Container) -> None:
 
 
 async def recover_start(host: Host, job: Job, entry: StartEntry) -> None:
-    """Start the container, after it was stopped for a restart; give up if it is gone."""
+    """Start the container, unless it was up before and was not stopped; give up if it is gone."""
     container = await host.containers.current(entry.target)
     if container is None:
         await _give_up(host, entry, EngineUnavailable("the start was interrupted"))
-    elif entry.header.operation == "restart" and _ran_before(container, entry.header.since):
-        await _restart(host, job, entry, container)
-    elif container.state == "paused":
+    elif container.state == "paused" or _ran_before(container, entry.header.since):
         await carry_out_start(host, job, entry)
     else:
         await _start(host, entry, container)

@@ -113,9 +113,12 @@ async def test_an_app_whose_network_was_removed_is_to_be_rebuilt(
         client.disconnect_container_from_network(record["container_id"], network)
     client.remove_network(network)
 
-    for dry_run in ("true", "false"):
-        rejected = await agent.ask("PUT", f"/{running['name']}/restart?dry_run={dry_run}")
-        assert (rejected.status, "rebuild the app" in rejected.json["message"]) == (409, True)
+    for call in ("restart?dry_run=true", "restart", "start?dry_run=true", "start"):
+        rejected = await agent.ask("PUT", f"/{running['name']}/{call}")
+        assert (rejected.status, "rebuild the app" in rejected.json["message"]) == (409, True), call
+    # It would recover first what was left unfinished.
+    described = await agent.ask("PUT", f"/{running['name']}", {"description": "still up"})
+    assert (described.status, described.json["state"]) == (200, "running")
     assert (await agent.get(running["name"]))["started_at"] == running["started_at"]
 
     for record in records:
