@@ -17,7 +17,8 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.api.bounds import holders, permits
 from agent.api.data import UPLOAD_IDLE_SECONDS
-from agent.api.routes import BODY_LIMITS, STATUS_BY_ERROR, AppsApi, usage_routes
+from agent.api.routes import BODY_LIMITS, AppsApi, usage_routes
+from agent.apps.errors import STATUS_BY_ERROR
 from agent.apps.metrics.exporter import AppMetrics
 from agent.apps.metrics.sampler import AppSampler, UsageSamples
 from agent.apps.running import open_apps

@@ -2,12 +2,11 @@
 
 An app is answered as the JSON of AppView: ``cpu`` in percent of one core, ``memory`` in MiB, times
 in RFC 3339. Unless the key may write, each value of ``env`` and each command is null, and a process
-is named by its program alone. Errors are answered with their status in STATUS_BY_ERROR and
+is named by its program alone. Errors are answered with their status in agent.apps.errors and
 ``{"message": TEXT}``.
 """
 
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
@@ -18,21 +17,9 @@ from agent.api.bounds import is_for
 from agent.api.changes import ChangesApi
 from agent.api.data import UPLOAD_IDLE_SECONDS, DataTransfers
 from agent.api.streams import EventsApi, LogStreams, shown_event
-from agent.apps import errors as app_errors
 from agent.apps.metrics.sampler import UsageSamples
 from agent.apps.records import without_arguments
 from agent.apps.service.apps import Apps
-from agent.engine.errors import (
-    DiskFull,
-    EngineConflict,
-    EngineError,
-    ImageServerBusy,
-    ImageServerUnavailable,
-    ImageUnavailable,
-    InvalidParameter,
-    ObjectNotFound,
-)
-from agent.state.database import StoreError
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.bodies import BodyLimits
@@ -41,33 +28,6 @@ from runtime.share import SingleFlight
 # The body of this request is used as it arrives.
 BODY_LIMITS = BodyLimits({("PUT", f"{requests.APPS_PATH}/{{name}}/data"): None})
 LIST_FILTERS = ("label", "state")
-# A class stands for its subclasses, except those that are listed themselves.
-STATUS_BY_ERROR: Mapping[type[Exception], int] = {
-    app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
-    app_errors.ImageNotAllowed: HTTPStatus.FORBIDDEN,
-    app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
-    app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
-    app_errors.InvalidData: HTTPStatus.BAD_REQUEST,
-    app_errors.DataBrokenOff: HTTPStatus.BAD_REQUEST,
-    app_errors.DataTooSlow: HTTPStatus.REQUEST_TIMEOUT,
-    app_errors.KeyLost: HTTPStatus.FORBIDDEN,
-    app_errors.PortForbidden: HTTPStatus.FORBIDDEN,
-    app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
-    app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
-    app_errors.RevisionNotFound: HTTPStatus.NOT_FOUND,
-    ImageServerBusy: HTTPStatus.TOO_MANY_REQUESTS,
-    ImageServerUnavailable: HTTPStatus.BAD_GATEWAY,
-    ImageUnavailable: HTTPStatus.NOT_FOUND,
-    InvalidParameter: HTTPStatus.BAD_REQUEST,
-    app_errors.AppError: HTTPStatus.CONFLICT,
-    ObjectNotFound: HTTPStatus.CONFLICT,
-    EngineConflict: HTTPStatus.CONFLICT,
-    app_errors.TooManyApps: HTTPStatus.INSUFFICIENT_STORAGE,
-    app_errors.TooMuchKeptData: HTTPStatus.INSUFFICIENT_STORAGE,
-    DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
-    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
-    StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 
 
 class AppsApi:

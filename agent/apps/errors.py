@@ -1,4 +1,19 @@
-"""The errors of operations and queries on apps."""
+"""The errors of operations and queries on apps, and the status of each."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from agent.engine.errors import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    ImageServerBusy,
+    ImageServerUnavailable,
+    ImageUnavailable,
+    InvalidParameter,
+    ObjectNotFound,
+)
+from agent.state.database import StoreError
 
 IT_WROTE = "; it wrote:\n"
 
@@ -163,3 +178,32 @@ class DataTooSlow(AppError):
 
 class AppNotStopped(AppError):
     """The operation needs an app that is stopped."""
+
+
+# A class stands for its subclasses, except those that are listed themselves.
+STATUS_BY_ERROR: Mapping[type[Exception], int] = {
+    InvalidApp: HTTPStatus.BAD_REQUEST,
+    ImageNotAllowed: HTTPStatus.FORBIDDEN,
+    InvalidLabel: HTTPStatus.BAD_REQUEST,
+    InvalidPassword: HTTPStatus.BAD_REQUEST,
+    InvalidData: HTTPStatus.BAD_REQUEST,
+    DataBrokenOff: HTTPStatus.BAD_REQUEST,
+    DataTooSlow: HTTPStatus.REQUEST_TIMEOUT,
+    KeyLost: HTTPStatus.FORBIDDEN,
+    PortForbidden: HTTPStatus.FORBIDDEN,
+    AppNotFound: HTTPStatus.NOT_FOUND,
+    LabelNotFound: HTTPStatus.NOT_FOUND,
+    RevisionNotFound: HTTPStatus.NOT_FOUND,
+    ImageServerBusy: HTTPStatus.TOO_MANY_REQUESTS,
+    ImageServerUnavailable: HTTPStatus.BAD_GATEWAY,
+    ImageUnavailable: HTTPStatus.NOT_FOUND,
+    InvalidParameter: HTTPStatus.BAD_REQUEST,
+    AppError: HTTPStatus.CONFLICT,
+    ObjectNotFound: HTTPStatus.CONFLICT,
+    EngineConflict: HTTPStatus.CONFLICT,
+    TooManyApps: HTTPStatus.INSUFFICIENT_STORAGE,
+    TooMuchKeptData: HTTPStatus.INSUFFICIENT_STORAGE,
+    DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
+    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
+}

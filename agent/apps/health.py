@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from agent.apps.errors import AppNotRunning
-from agent.apps.runs import Crashes, Runs
+from agent.apps.run_history import Crashes, Runs
 from agent.engine.engine import Engine
 from agent.engine.errors import (
     CommandTimeout,

@@ -17,8 +17,8 @@ from agent.apps.operations.kinds import OPERATIONS
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
+from agent.apps.run_history import Crashes, Runs
 from agent.apps.runner.runner import OperationRunner
-from agent.apps.runs import Crashes, Runs
 from agent.apps.service.apps import Apps
 from agent.apps.service.hosted_apps import HostedAppsQuery
 from agent.apps.service.queries import AppQueries

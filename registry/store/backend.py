@@ -1,6 +1,6 @@
 """From the URL of a store to its backend.
 
-A new kind of store is a line in BACKENDS, and its URL in the error below; CONTRIBUTING.md lists all
+A new kind of store is a line in BACKENDS, and its URL in the error below; CONTRIBUTING.md lists the
 other places.
 """
 

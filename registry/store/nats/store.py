@@ -32,7 +32,7 @@ CLOSE_SECONDS = 10.0
 # A heartbeat is answered from memory only if memory has every change that is older than this.
 UP_TO_DATE_SECONDS = 1.0
 # An election takes some seconds. Only after that are operations rejected at once.
-REFUSE_AFTER_SECONDS = 6.0
+REJECT_AFTER_SECONDS = 6.0
 
 
 class NatsStore:
@@ -191,7 +191,7 @@ class NatsStore:
         if self._closing:
             return StoreUnavailable("the registry is stopping")
         seconds = self._publisher.silent_seconds
-        if seconds > REFUSE_AFTER_SECONDS:
+        if seconds > REJECT_AFTER_SECONDS:
             text = f"the NATS servers have confirmed nothing for {seconds:.0f} s"
             return self._unconfirmed(text)
         return None

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.requests import Rebuild
-from agent.apps.runs import MOST_ENDS, Crashes
+from agent.apps.run_history import MOST_ENDS, Crashes
 from agent.model import NewApp
 from agent.state.history import Event
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine

@@ -11,10 +11,9 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.api.routes import STATUS_BY_ERROR
 from agent.apps import errors
 from agent.apps.defaults import AppDefaults
-from agent.apps.errors import AppError
+from agent.apps.errors import STATUS_BY_ERROR, AppError
 from agent.apps.ownership.adopt import Adopter
 from agent.engine.errors import EngineConflict, EngineError
 from agent.engine.models import MIB, EngineInfo, ExecResult, PullProgress, Sample

@@ -4,9 +4,9 @@ import re
 
 from agent.api.data import MAX_TRANSFERS, UPLOAD_IDLE_SECONDS
 from agent.api.requests import MAX_LABEL_FILTERS
-from agent.api.routes import STATUS_BY_ERROR as AGENT_STATUS
 from agent.api.streams import MAX_READERS, MAX_STREAMS_PER_KEY
 from agent.apps.admission.admission import MOST_APPS, MOST_BYTES, MOST_KEPT_VOLUMES
+from agent.apps.errors import STATUS_BY_ERROR as AGENT_STATUS
 from agent.apps.errors import DataTooSlow, MemoryPromised, TooManyApps, TooMuchKeptData
 from agent.apps.health import MOST_CHECKS
 from agent.apps.images.pulled import MOST_PULLS, MOST_PULLS_OF_KEY

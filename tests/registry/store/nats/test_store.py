@@ -15,7 +15,7 @@ from registry.store.nats.link import Link, connected
 from registry.store.nats.members import Uptime
 from registry.store.nats.operations import NodeOperations
 from registry.store.nats.publisher import WRITE_SECONDS, Publisher
-from registry.store.nats.store import REFUSE_AFTER_SECONDS, NatsStore
+from registry.store.nats.store import REJECT_AFTER_SECONDS, NatsStore
 from registry.store.nats.work import NO_PROGRESS_SECONDS, BucketWork, end, is_ready
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.machine.clocks import in_virtual_time
@@ -55,7 +55,7 @@ async def test_to_catch_up_has_a_time_limit() -> None:
 @in_virtual_time
 async def test_to_catch_up_is_rejected_at_once_if_nothing_was_confirmed_for_long() -> None:
     store, loop = unconnected_store(), asyncio.get_running_loop()
-    await asyncio.sleep(REFUSE_AFTER_SECONDS + 1)
+    await asyncio.sleep(REJECT_AFTER_SECONDS + 1)
     began = loop.time()
 
     with pytest.raises(StoreUnreachable, match="confirmed nothing for 7 s"):

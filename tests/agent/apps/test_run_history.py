@@ -7,7 +7,7 @@ import docker
 import msgspec
 import pytest
 
-from agent.apps.runs import LastRun, Runs
+from agent.apps.run_history import LastRun, Runs
 from agent.engine.models import ContainerEvent, InspectedContainer
 from agent.state.history import Event
 from tests.support.agent.containers import derived_image
