@@ -24,7 +24,7 @@ from clients.errors import (
     Unreachable,
 )
 from clients.message import Node
-from clients.models import Denied, Expected, ExplainedNode, Record, Status
+from clients.models import Denied, Expected, ExplainedNode, Record, RollCall, Status
 from registry.directives import misspelt
 
 Level = Literal["ok", "warning", "error"]
@@ -100,7 +100,9 @@ async def _examined(session: Session) -> list[Finding]:
         status = await registry.status()
         silent = {node.hostname for node in stale}
         findings += [*_status(status), *_held(session, status.nodes.held)]
-        findings += [*_denied(status.denied), *_expected(session, status.expected)]
+        # The count in the status is some seconds old.
+        call = await registry.roll_call() if status.expected.roll_call else None
+        findings += [*_denied(status.denied), *_expected(session, status.expected, call)]
         findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
         agrees = Finding("ok", "clocks", "this host's clock agrees with the registry's")
@@ -213,8 +215,8 @@ def _denied(denied: Denied) -> Iterable[Finding]:
         yield Finding("error", "denied", text)
 
 
-def _expected(session: Session, expected: Expected) -> Iterable[Finding]:
-    """Yield whether the list of expected hosts can be used, and how many of these are absent."""
+def _expected(session: Session, expected: Expected, call: RollCall | None) -> Iterable[Finding]:
+    """Yield whether the list of expected hosts can be used, and which of these are absent."""
     if expected.problem:
         text = f"the list of expected hosts cannot be used: {expected.problem}"
         yield Finding("error", "expected", text)
@@ -222,11 +224,12 @@ def _expected(session: Session, expected: Expected) -> Iterable[Finding]:
         others = some(expected.differs_from)
         text = f"registries that share the store have another list `nodes.expected`: {others}"
         yield Finding("error", "expected", text)
-    if expected.roll_call is not None:
-        absent, whole = expected.roll_call.absent, counted(expected.roll_call.expected, "host")
-        level: Level = "error" if absent else "ok"
-        step = f"{session.rollcall} roll-call" if absent else ""
-        yield Finding(level, "expected", f"of {whole} expected, {absent} are absent", step)
+    if call is not None:
+        names = [host.hostname for host in call.absent]
+        text = f"of {counted(call.expected, 'host')} expected, {len(names)} absent"
+        text += f": {some(names)}" if names else ""
+        step = f"{session.rollcall} roll-call" if names else ""
+        yield Finding("error" if names else "ok", "expected", text, step)
 
 
 def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:

@@ -95,6 +95,6 @@ async def test_doctor_shows_of_absent_hosts_and_of_a_bad_list(
     assert found.status == 1
     bad, absent = [each for each in msgspec.json.decode(found.out) if each["check"] == "expected"]
     assert "the list of expected hosts cannot be used" in bad["text"]
-    assert absent["text"] == "of 3 hosts expected, 1 are absent"
+    assert absent["text"] == "of 3 hosts expected, 1 absent: web-2"
     assert (bad["level"], absent["level"]) == ("error", "error")
     assert absent["next"] == ["rollcall roll-call"]
