@@ -55,7 +55,7 @@ def nodes(session: Session, *, stale: bool | None, choice: HostChoice) -> None:
     session.output.items(
         [{**msgspec.to_builtins(each), "state": states[each.hostname in silent]} for each in found],
         columns=(
-            *(("hostname", "HOST"), "state", ("age", "HEARD")),
+            *(("hostname", "HOST"), "state", ("age", "SEEN")),
             *(["since"] if stale else []),
             *("apps", "labels"),
         ),
@@ -146,7 +146,7 @@ def node(session: Session, *, hostname: str) -> None:
         return
     state = "stale" if explained.stale else "fresh"
     out.table(
-        ["HOST", "STATE", "HEARD", "ADDRESS"],
+        ["HOST", "STATE", "SEEN", "ADDRESS"],
         [[found.hostname, state, f"{age(explained.age_seconds)} ago", explained.address]],
     )
     if status is not None:

@@ -95,7 +95,10 @@ def test_the_engines_words_become_our_errors(
         ("manifest for x:1 not found: manifest unknown: manifest unknown", ImageNotFound),
         ("pull access denied for x, repository does not exist or may require login", ImageNotFound),
         ("docker.io/library/x:1: not found", ImageNotFound),
-        ("Get http://h:5000/v2/: dial tcp h:5000: connect: rejected", ImageServerUnavailable),
+        (
+            "Get http://h:5000/v2/: dial tcp h:5000: connect: connection refused",
+            ImageServerUnavailable,
+        ),
         ("lookup h on 127.0.0.1:53: no such host", ImageServerUnavailable),
         ("Get https://h/v2/: net/http: TLS handshake timeout", ImageServerUnavailable),
         ("received unexpected HTTP status: 503 Service Unavailable", ImageServerUnavailable),

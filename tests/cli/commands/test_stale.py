@@ -31,7 +31,7 @@ async def silent(registry: InProcessRegistry) -> None:
 async def test_the_list_of_stale_nodes_has_since_when_and_why(rollcall: Rollcall) -> None:
     ran = await rollcall("nodes", "--stale")
 
-    assert ran.out.splitlines()[0].split() == ["HOST", "STATE", "HEARD", "SINCE", "APPS", "LABELS"]
+    assert ran.out.splitlines()[0].split() == ["HOST", "STATE", "SEEN", "SINCE", "APPS", "LABELS"]
     assert ran.rows() == [
         ["switch-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "-"],
         ["web-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "service:web"],

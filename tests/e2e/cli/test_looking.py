@@ -46,7 +46,7 @@ def test_nodes_are_listed_in_each_form_and_by_each_filter(rollcall: CommandLine)
     assert rollcall.json("nodes")[0]["kv"] == {"rack": "r2"}
     assert "hostname: db-1" in rollcall.ok("nodes", "-o", "yaml")
     head, *rows = rollcall.ok("nodes").splitlines()
-    assert head.split() == ["HOST", "STATE", "HEARD", "APPS", "LABELS"]
+    assert head.split() == ["HOST", "STATE", "SEEN", "APPS", "LABELS"]
     assert [row.split()[:2] for row in rows] == [
         [f"{each}", "fresh"] for each in ("db-1", "web-1", "web-2")
     ]

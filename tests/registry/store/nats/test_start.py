@@ -134,7 +134,7 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
 
             assert await is_safe()
             assert re.match(
-                f"no answer from n3; {late.monitoring}: .*rejected", shared(store).health.unchecked
+                f"no answer from n3; {late.monitoring}: .*refused", shared(store).health.unchecked
             )
             late.set_sync("2m")
             late.begin()
