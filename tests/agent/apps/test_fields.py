@@ -11,6 +11,8 @@ from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngi
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 TEXT = "Shop front:\n“tea & coffee”"
+PROBE = {f"{call} of a probe" for call in ("create", "start", "remove")}
+REPLACEMENT = {"create", "stop", "start", "remove", "rename", *PROBE}
 NEW = NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}, description=TEXT)
 
 
@@ -74,8 +76,8 @@ async def test_a_lost_description_comes_back_as_it_was_when_the_container_was_ma
     ("changes", "calls"),
     [
         (AppChanges(cpu=70, description="tea"), {"limit"}),
-        (AppChanges(env={}), {"create", "stop", "start", "remove", "rename"}),
-        (AppChanges(image=OTHER_IMAGE, cpu=70), {"create", "stop", "start", "remove", "rename"}),
+        (AppChanges(env={}), REPLACEMENT),
+        (AppChanges(image=OTHER_IMAGE, cpu=70), REPLACEMENT),
         (AppChanges(image=IMAGE, description=TEXT), set()),
     ],
 )
