@@ -52,7 +52,7 @@ def _states(figures: Figures) -> Iterator[Metric]:
 
 
 def _usage(figures: Figures) -> Iterator[Metric]:
-    restarts = _counter("restarts", "Restarts of the app's container by the engine")
+    restarts = _counter("engine_restarts", "Restarts of the app's container by the engine")
     cpu = _counter("cpu_seconds", "CPU time that the app's container has used")
     memory = _gauge("memory_bytes", "Memory that the app uses")
     built = _gauge("image_created_timestamp_seconds", "When the image that the app runs was built")

@@ -109,7 +109,7 @@ async def test_they_show_state_use_and_disk_of_each_app(tmp_path: Path) -> None:
     assert values["app_memory_limit_bytes", "shop"] == 64 * MIB
     assert values["app_memory_bytes", "shop"] == MIB
     assert values["app_cpu_seconds_total", "shop"] == 0
-    assert values["app_restarts_total", "shop"] == shop.restarts
+    assert values["app_engine_restarts_total", "shop"] == shop.restarts
     assert values["app_volumes_bytes", "shop"] == len(shop.volumes) * 2 * MIB
     assert values["app_layer_bytes", "shop"] == MIB
     assert values["app_state", "blog/exited"] == 1
