@@ -1,7 +1,6 @@
 """What a rollout is made of, and the file in which it is kept until each host is changed."""
 
 import fcntl
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +11,7 @@ import msgspec
 
 from cli.errors import WrongUsage
 from cli.files import make_folder_of, write_private
+from runtime.durable import remove_abandoned
 
 HostState = Literal["waiting", "changing", "checking", "done", "failed"]
 # Why a rollout failed on a host.
@@ -269,10 +269,7 @@ class StateFile:
     def forget(self) -> None:
         """Keep no rollout, nor what was left where a command was killed as it wrote."""
         self.path.unlink(missing_ok=True)
-        draft = re.compile(rf"\.{re.escape(self.path.name)}\.[0-9]+\.new")
-        for part in self.path.parent.glob(f".{self.path.name}.*"):
-            if draft.fullmatch(part.name):
-                part.unlink(missing_ok=True)
+        remove_abandoned(self.path)
 
     def save(self, rollout: Rollout) -> None:
         """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""

@@ -1,8 +1,10 @@
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from runtime.durable import replacing
+from runtime.durable import new_file, replacing
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -33,3 +35,27 @@ def test_a_file_that_could_not_be_written_stays_as_it_was(tmp_path: Path) -> Non
 
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_draft_of_a_killed_process_is_removed_and_one_in_use_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    ready, written = os.pipe()
+    writer = os.fork()
+    if not writer:
+        with new_file(path):
+            os.write(written, b"1")
+            signal.pause()
+    os.read(ready, 1)
+    (draft,) = tmp_path.iterdir()
+
+    with replacing(path) as file:
+        file.write(b"first")
+    beside = draft.exists()
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    with replacing(path) as file:
+        file.write(b"second")
+
+    assert beside
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"second"
