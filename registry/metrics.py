@@ -1,4 +1,4 @@
-"""All metrics of the registry itself; each class registers its own when it is made."""
+"""All metrics of the registry itself; `register_metrics` registers them."""
 
 from collections.abc import Iterable, Iterator, Sized
 from functools import partial
