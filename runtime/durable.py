@@ -39,26 +39,26 @@ def _locked(draft: Path, mode: int) -> int:
     while True:
         # What somebody else puts there meanwhile, such as a link, is an error.
         locked = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        fcntl.flock(locked, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks: then nobody removes drafts
+            fcntl.flock(locked, fcntl.LOCK_EX)
         if os.fstat(locked).st_nlink:  # else another process removed it before the lock
             return locked
         os.close(locked)
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the drafts of a file whose processes were killed."""
+    """Remove the drafts of a file whose processes were killed, as far as this one may."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
         if not draft.name.removeprefix(f".{path.name}.").removesuffix(".new").isdigit():
             continue  # a draft of another file
-        if draft.is_symlink():
-            draft.unlink(missing_ok=True)
-            continue
-        with suppress(FileNotFoundError):  # another process was quicker
+        with suppress(OSError):  # it is being written, or of another user, or gone already
+            if draft.is_symlink():
+                draft.unlink()
+                continue
             found = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                with suppress(BlockingIOError):  # it is being written
-                    fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    draft.unlink()
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
             finally:
                 os.close(found)
 

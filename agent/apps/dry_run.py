@@ -150,7 +150,7 @@ async def _made(
         return not_started_yet(app, made.id), made
     needs = Requirement.START
     if isinstance(entry, ReplaceEntry):
-        await host.containers.check_ports(app)
+        await host.containers.ports.check_free(app)
         needs = requirement(entry, old)
     is_checked = app.health is not None and needs is not Requirement.START
     made = _running(made, app, health="healthy" if is_checked else None)

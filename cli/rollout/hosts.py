@@ -89,7 +89,7 @@ async def _stale(session: Session) -> set[str]:
 
 
 def require_answers(outcomes: Iterable[HostAnswer[Any]], *, advice: str = LEAVE_OUT) -> None:
-    """Refuse to go on if a host cannot be asked; HostsUnfit."""
+    """Check that all hosts can be asked; HostsUnfit."""
     silent = [f"{each.node.hostname}: {each.error}" for each in outcomes if each.error is not None]
     if silent:
         raise HostsUnfit(

@@ -1,5 +1,6 @@
 """Large bodies, JSON arrays among them, in pieces; several readers share what a body holds."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ class Pinned(NamedTuple):
     size: int
 
 
-class LargeBody:
+class LargeBody(ABC):
     """A body that several readers may be reading, each at its own speed.
 
     `size` is its length in bytes. What is not overridden holds for one that is in memory as a
@@ -26,13 +27,13 @@ class LargeBody:
     size: int
 
     @property
+    @abstractmethod
     def digest(self) -> bytes:
         """What identifies the bytes; registries that answer the same have the same."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parts(self) -> Iterable[bytes]:
         """Return the content in parts of any size."""
-        raise NotImplementedError
 
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[bytes]:
         """Return the content in pieces of a size, each made when it is asked for."""

@@ -59,3 +59,18 @@ def test_a_draft_of_a_killed_process_is_removed_and_one_in_use_is_kept(tmp_path:
     assert beside
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"second"
+
+
+@pytest.mark.parametrize("other", ["folder", "link"])
+def test_what_is_no_draft_keeps_no_file_from_being_written(tmp_path: Path, other: str) -> None:
+    path, name = tmp_path / "file", tmp_path / ".file.1.new"
+    if other == "folder":
+        name.mkdir()
+    else:
+        name.symlink_to(tmp_path / "nowhere")
+
+    with replacing(path) as file:
+        file.write(b"new")
+
+    assert path.read_bytes() == b"new"
+    assert name.is_dir() == (other == "folder")

@@ -77,7 +77,7 @@ class AppRoom:
                 )
 
     def check_kept_data(self, name: str, volumes: int, kept: dict[str, int]) -> None:
-        """Refuse to keep so many volumes of an app; TooMuchKeptData.
+        """Check that so many volumes of an app may be kept; TooMuchKeptData.
 
         ``kept`` is how many of each deleted app there are.
         """
@@ -306,7 +306,7 @@ class Admission:
             )
 
     async def check_kept_data(self, app: App, volumes: int) -> None:
-        """Refuse to keep so many volumes of an app at its deletion; TooMuchKeptData."""
+        """Check that so many volumes may be kept when an app is deleted; TooMuchKeptData."""
         found = await self._context.engine.volumes(label=APP_LABEL)
         kept = Counter(
             labels[APP_LABEL]
@@ -317,7 +317,7 @@ class Admission:
         self._room.check_kept_data(app.name, volumes, kept)
 
     async def check_disk(self) -> None:
-        """Refuse to add data while a disk is nearly full; DiskFull."""
+        """Check that no disk is nearly full before data is added; DiskFull."""
         self._disk.check((await self._context.engine.info()).data_root)
 
 

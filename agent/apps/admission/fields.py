@@ -153,7 +153,7 @@ def check_target_port(label: str, app: App) -> None:
 
 
 def check_given_up_ports(before: App, after: App) -> None:
-    """Refuse to give up a port that a label of the app names; PortForbidden.
+    """Check that no label of the app names a port that it gives up; PortForbidden.
 
     Another app may get it, and would be asked in place of this one.
     """

@@ -1,6 +1,7 @@
 """Ports of the host: picked where none is asked for, checked before an app gets them."""
 
 import errno
+import re
 import secrets
 import socket
 from collections.abc import Collection
@@ -9,10 +10,13 @@ from pathlib import Path
 
 from agent.apps.context import AgentContext
 from agent.apps.errors import NoFreePort, PortInUse
-from agent.engine.errors import ObjectNotFound
+from agent.engine.errors import HostPortInUse, ObjectNotFound
 from agent.engine.models import Container
+from agent.model import App
 
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+OTHER_PORT = "end that one, or give the app another port"
+PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +111,27 @@ class Ports:
                 return None if container.id == own_container_id else f"container `{container.name}`"
         return None if self._probe.can_listen(port) else "another program on this host"
 
+    async def check_free(self, app: App) -> None:
+        """Reject the start of an app if somebody else holds one of its ports; PortInUse."""
+        published = await self.published()
+        for port in (app.ssh_port, app.http_port):
+            holder = self.holder(app.name, port, published, app.container_id)
+            if holder is not None:
+                raise _held(app.name, port, holder)
+
+    async def in_use(self, app: App, error: HostPortInUse) -> PortInUse:
+        """Return the error of a start for which the engine found a port in use, with its holder."""
+        named = {int(number) for number in PORT_IN_ERROR.findall(str(error))}
+        ports = [port for port in (app.ssh_port, app.http_port) if port in named]
+        published = await self.published()
+        for port in ports:
+            holder = self.holder(app.name, port, published, None)
+            if holder is not None:
+                return _held(app.name, port, holder)
+        which = f"port {ports[0]}" if ports else "a port"
+        fact = f"{which} of app `{app.name}` is held by another program"
+        return PortInUse(fact if ports else f"{fact}: {error}", OTHER_PORT)
+
     def pick(self, app: str, published: Collection[Container], taken: Collection[int]) -> int:
         """Pick a free port at random; NoFreePort if the range holds none."""
         start = secrets.randbelow(len(self._pick_from))
@@ -116,6 +141,10 @@ class Ports:
         raise NoFreePort(
             f"no port of {self._pick_from[0]}-{self._pick_from[-1]} is free; widen `apps.ports`"
         )
+
+
+def _held(app: str, port: int, holder: str) -> PortInUse:
+    return PortInUse(f"port {port} of app `{app}` is held by {holder}", OTHER_PORT)
 
 
 def _without(ports: range, lent: range) -> list[int]:

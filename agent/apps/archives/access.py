@@ -96,7 +96,7 @@ class DataAccess:
         own: Collection[str | None],
         otherwise: str = "",
     ) -> None:
-        """Refuse to replace or remove volumes that are used; DataInUse.
+        """Check that volumes to replace or remove are not used; DataInUse.
 
         ``own`` are the ids of containers that do not matter, ``otherwise`` another way out.
         """

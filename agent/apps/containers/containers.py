@@ -1,6 +1,5 @@
 """The containers of apps: making, finding, starting, stopping and removing them."""
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from agent.apps.containers.spec import (
 )
 from agent.apps.containers.volumes import Volumes
 from agent.apps.context import AgentContext
-from agent.apps.errors import InvalidApp, NoSuchUser, PortInUse, StartFailed
+from agent.apps.errors import InvalidApp, NoSuchUser, StartFailed
 from agent.apps.labels import APP_LABEL, OPERATION_LABEL, app_from_label
 from agent.engine.errors import (
     DiskFull,
@@ -50,9 +49,7 @@ from agent.engine.models import Container, ContainerSpec, Image, InspectedContai
 from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
 from agent.model import App, with_image
 
-OTHER_PORT = "end that one, or give the app another port"
-RESTART_ENGINE = "restart the container engine, which makes the rules of its firewall anew"
-PORT_IN_ERROR = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
+RESTART_ENGINE = "restart the container engine, which restores its firewall rules"
 UP_STATES = frozenset({"running", "restarting", "paused"})
 # The engine is removing it, or failed to: nothing else can be done with it.
 GONE_STATES = frozenset({"removing", "dead"})
@@ -78,7 +75,7 @@ class Containers:
         self._context = context
         self._volumes = volumes
         self._passwords = passwords
-        self._ports = ports
+        self.ports = ports
         self._readiness = Readiness(context)
 
     async def of_app(self, app: str) -> list[Container]:
@@ -415,7 +412,7 @@ class Containers:
         try:
             await self.start_unchecked(container)
         except HostPortInUse as error:
-            raise await self._port_in_use(app, error) from error
+            raise await self.ports.in_use(app, error) from error
         except NetworkNotFound as error:
             raise _cannot_start(app, error) from error
         except (DiskFull, ObjectNotFound):
@@ -429,18 +426,6 @@ class Containers:
             remedy = other or "change its `image` or `command`"
             raise StartFailed(f"app `{app.name}` cannot be started: {error}; {remedy}") from error
 
-    async def _port_in_use(self, app: App, error: HostPortInUse) -> PortInUse:
-        named = {int(number) for number in PORT_IN_ERROR.findall(str(error))}
-        ports = [port for port in (app.ssh_port, app.http_port) if port in named]
-        published = await self._ports.published()
-        for port in ports:
-            holder = self._ports.holder(app.name, port, published, None)
-            if holder is not None:
-                return port_in_use(app.name, port, holder)
-        which = f"port {ports[0]}" if ports else "a port"
-        fact = f"{which} of app `{app.name}` is held by another program"
-        return PortInUse(fact if ports else f"{fact}: {error}", OTHER_PORT)
-
     async def start_unchecked(self, container: InspectedContainer) -> None:
         """Start a container; the engine starts it again when it ends, and at its own start.
 
@@ -453,25 +438,17 @@ class Containers:
             await self._context.engine.start(container.id)
 
     async def check_start(self, app: App, container: Container) -> None:
-        """Refuse to start a container that cannot be started now.
+        """Check that a container can be started now.
 
         Raises:
             PortInUse, StartFailed: as of ``start``, as far as that can be known.
 
         """
-        await self.check_ports(app)
+        await self.ports.check_free(app)
         try:
             await self.check_network(container)
         except NetworkNotFound as error:
             raise _cannot_start(app, error) from error
-
-    async def check_ports(self, app: App) -> None:
-        """Refuse to start an app whose ports are held by another; PortInUse."""
-        published = await self._ports.published()
-        for port in (app.ssh_port, app.http_port):
-            holder = self._ports.holder(app.name, port, published, app.container_id)
-            if holder is not None:
-                raise port_in_use(app.name, port, holder)
 
     async def check_network(self, container: Container) -> None:
         """Reject a container whose network was removed; NetworkNotFound."""
@@ -495,11 +472,6 @@ def started(app: App, container_id: str) -> App:
 
 def _cannot_start(app: App, reason: Exception) -> StartFailed:
     return StartFailed(f"app `{app.name}` cannot be started: {reason}")
-
-
-def port_in_use(app: str, port: int, holder: str) -> PortInUse:
-    """Return the error that somebody else holds a port of an app that is to start."""
-    return PortInUse(f"port {port} of app `{app}` is held by {holder}", OTHER_PORT)
 
 
 @contextmanager

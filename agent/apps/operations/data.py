@@ -52,7 +52,7 @@ async def _stopped(host: Host, app: App) -> Container | None:
 
 
 async def _check_unused(host: Host, app: App, volumes: Collection[str]) -> None:
-    """Refuse to replace volumes that others use: they could not be removed afterwards."""
+    """Check that others do not use the volumes: they could not be removed afterwards."""
     await host.data.check_unused(app.name, volumes, own={app.container_id})
 
 

@@ -163,7 +163,7 @@ class Ownership:
         return agent in self._own and await self._marks.is_marked(container)
 
     async def check(self, app: str, container: Container) -> None:
-        """Refuse to change an app whose container is another agent's by now; AppOfAnother."""
+        """Check that the container of an app is not another agent's by now; AppOfAnother."""
         if not await self.owns(container):
             agent = container.labels.get(AGENT_LABEL) or UNNAMED
             raise AppOfAnother(
@@ -173,7 +173,7 @@ class Ownership:
             )
 
     def check_agent(self) -> None:
-        """Refuse to make anything if another agent has adopted this identity; AppOfAnother."""
+        """Check that no other agent has adopted this identity; AppOfAnother."""
         if self.agent in self._adopted:
             raise AppOfAnother(
                 "the identity of this agent was adopted by the agent"

@@ -16,6 +16,7 @@ from agent.engine.models import ListedImage
 from tests.support.agent.apps.hosts import opened_host
 from tests.support.agent.apps.pulled_apps import (
     FULL_DISK,
+    SERVED,
     THREE,
     TWO,
     apps_of,
@@ -66,19 +67,25 @@ async def test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change
     assert engine.pulls[-1] == "s/app@sha256:p1"
 
 
-async def test_the_image_of_a_rollback_does_not_go_to_make_room_for_it(
-    tmp_path: Path, engine: PullingEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class ObservedEngine(PullingEngine):
+    """An engine that notes when its images are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = asyncio.Event()
+
+    async def images(self) -> list[ListedImage]:
+        self.listed.set()
+        return await super().images()
+
+
+async def test_the_image_of_a_rollback_does_not_go_to_make_room_for_it(tmp_path: Path) -> None:
+    engine = ObservedEngine()
+    engine.serve(SERVED)
     await three_revisions(tmp_path, engine)
-    looked, list_images = asyncio.Event(), engine.images
-
-    async def images() -> list[ListedImage]:
-        looked.set()
-        return await list_images()
-
-    monkeypatch.setattr(engine, "images", images)
+    engine.listed.clear()
     async with apps_of(tmp_path, engine, defaults=FULL_DISK) as apps:
-        await looked.wait()  # the next regular look comes in a minute
+        await engine.listed.wait()  # the next regular look comes in a minute
         engine.data_root = f"{tmp_path}"
         with pytest.raises(DiskFull):
             await apps.rollback("web", 1, ASKER)
